@@ -144,7 +144,9 @@ class Fold(Protocol):
         """Return whether *value* is still the value that this fold has an index of."""
 
     def copy(self, value: Any) -> Fold:
-        """Return an independent copy, whose value is *value*, a copy of the value."""
+        """Return an independent copy of this fold. Its value is *value*, which is
+        itself a copy of the present value.
+        """
 
     def add(self, writes: Sequence[Any]) -> Any:
         """Return a new value with *writes* added. The old value is not modified."""

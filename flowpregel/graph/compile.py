@@ -124,7 +124,8 @@ def _selection(channels: Iterable[str]) -> str | tuple[str, ...]:
 
 
 class _Lowering:
-    """The nodes and channels to which one graph is compiled.
+    """The compiler of one graph: it collects the nodes and channels to which the graph
+    is compiled.
 
     Args:
         builder: The graph.

@@ -1,4 +1,5 @@
-"""The reasons why a cache lacks a result: it has only results that other code computed.
+"""The reasons why a cache lacks a result: the cache has results, but earlier code of
+the task computed them.
 
 ::
 
@@ -24,20 +25,20 @@ _MOST_LOOKUPS: Final = 100
 """The greatest number of missing keys of a task for which earlier code is searched."""
 _DIGEST: Final = re.compile("[0-9a-f]{32}")
 _TASK: Final = "task"
-"""The first label of the namespaces in which a cache keeps the results of tasks. The
-other labels are the module, the qualified name, and the digest or the version of the
-code.
+"""The first label (part) of the namespaces in which a cache stores the results of
+`@task` functions. The other labels are the module, the qualified name, and the digest
+or the version of the code.
 """
 _TASK_LABELS: Final = 4
 _UNNAMED: Final = "<"
-"""A character that only the names of lambdas and of functions inside other functions
-contain.
+"""A character that only unnamed functions have in their names: lambdas, and functions
+inside other functions (``<lambda>``, ``<locals>``).
 """
 _MOST_NAMESPACES: Final = 10_000
 _OF_PROCESS: Final[dict[Namespace, None]] = {}
-"""The namespaces that this process has used. Two of them may differ only in the code,
-if the program has two functions with one name. So a result in any of them is not taken
-for one of earlier code.
+"""The namespaces of results that this process has used. A result in one of them was not
+computed by earlier code, even if its namespace differs only in the code from that of
+the missing result: the program may have two functions with the same name.
 """
 
 
@@ -56,7 +57,7 @@ class ExplainedCache(BaseCache):
     result was stored.
 
     Lambdas, and functions that another function creates, are left out, because their
-    code may differ each time on purpose.
+    code is often meant to differ each time.
 
     Args:
         cache: The cache of the results.
@@ -168,7 +169,8 @@ def earlier_change(
 
 
 def noted_namespaces(cache: BaseCache, namespace: Namespace) -> list[Namespace]:
-    """Return the namespaces that a cache has noted for a task, oldest code first.
+    """Return the namespaces (one for each version of the code) that a cache has
+    recorded for a task, oldest code first.
 
     Args:
         cache: The cache.

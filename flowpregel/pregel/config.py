@@ -21,8 +21,8 @@ _CONFIGURABLE = ("thread_id", "checkpoint_id", "checkpoint_ns")
 """The keywords that are stored under ``configurable``."""
 _TOP_LEVEL = ("recursion_limit", "max_concurrency", "tags", "metadata", "run_id")
 _HOOKS = ("callbacks", "run_name", "chain_run")
-"""The keys of a config that cannot be passed as keywords. `merged` sets ``chain_run``,
-a `ChainRun`.
+"""The keys of a config that users cannot pass as keywords. The value of ``chain_run``,
+a `ChainRun`, is set by `merged`.
 """
 
 
@@ -39,8 +39,9 @@ _POSITION_KEYS: Final = frozenset(
         "langgraph_checkpoint_ns",
     }
 )
-"""The metadata keys that describe a task's position, which the task's stream item
-contains anyway.
+"""The metadata keys that name the place of a task: its thread, checkpoint, step and
+node. They are left out of a task's metadata in a stream, because the stream item has
+this information already.
 """
 
 

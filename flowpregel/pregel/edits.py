@@ -99,16 +99,20 @@ def _drops_tasks(update: StateUpdate) -> bool:
 
 
 def _without_commands(saved: Saved) -> Saved:
-    """Return an old checkpoint without the pending writes of commands.
+    """Return *saved*, a checkpoint that is not the newest, without the pending writes
+    that a `Command` made there.
 
-    A later checkpoint contains them, and an edit of *saved* begins another branch.
+    A later checkpoint already contains these writes. An edit of *saved* begins another
+    branch, which must not.
     """
     writes = [write for write in saved.writes if write.task_id != RUN_TASK_ID]
     return replace(saved, writes=tuple(writes))
 
 
 def _check_single(updates: Sequence[StateUpdate]) -> None:
-    """Refuse further updates in a superstep whose first update is special."""
+    """Refuse further updates in a superstep if its first update gives new input, copies
+    the checkpoint, or drops the tasks that are due.
+    """
     first = updates[0]
     is_special = first.as_node in (INPUT, COPY) or _drops_tasks(first)
     if is_special and len(updates) > 1:
@@ -142,7 +146,9 @@ def _run_at(
     options: Options,
     saved: Saved | None,
 ) -> tuple[Run, OpenCheckpoint | None]:
-    """Return a run that has reached *saved*, and the opened checkpoint."""
+    """Return a run that is at the checkpoint *saved*, and that checkpoint with its
+    channels loaded.
+    """
     events = StreamEvents(frozenset(), (), ())
     if saved is None:
         state = new_state(program)
@@ -376,8 +382,8 @@ def _run_writers(
     task: Task,
     state: RunState,
 ) -> Sequence[records.Write]:
-    """Return the writes of the node of *task*, outside of any run. The input of the
-    task is the output of the node.
+    """Return the writes that the writers of the node of *task* make, outside of any
+    run. The task's ``input`` is what the writers get: the node's output.
     """
     import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 

@@ -183,8 +183,8 @@ def _with_manager(handlers: Handlers) -> Handlers:
 
 
 def with_node_callbacks(run: Any, plan: RunPlan) -> RunPlan:
-    """Return the *plan* of an outermost run, whose steps call the run's handlers for
-    each node.
+    """Return *plan*, that of an outermost run, with a generator of effects that also
+    calls the run's callback handlers for each node.
 
     Args:
         run: The `GraphRun`.
@@ -231,7 +231,8 @@ def nested_callbacks(
         return None
     variables = outer.variables if task.variables is None else task.variables
     labels = _labels_of(definition, config, variables)
-    # The call of a graph is hidden, and the node that makes it is shown.
+    # The handlers get the node whose code calls the graph, instead of the hidden task
+    # of the call.
     node_task = task.parent or task if task.kind is Kind.CALL else task
     metadata = {**labels.metadata, **labels_of(node_task, step.step)}
     labels = replace(labels, metadata=metadata)
@@ -263,7 +264,9 @@ def with_graph_callbacks(
     graph_input: Any,
     callbacks: GraphCallbacks | None,
 ) -> Steps:
-    """Return the *steps* of a nested run, which call its handlers if it has any."""
+    """Yield the effects in *steps*, those of a nested run, and call its callback
+    handlers if it has any.
+    """
     if callbacks is None:
         return steps
     return callbacks.graph_steps(steps, graph_input)

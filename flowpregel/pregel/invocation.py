@@ -84,7 +84,9 @@ class InvocationOptions:
 
 OPTION_NAMES: Final = frozenset(field.name for field in fields(InvocationOptions))
 WHOLE_OUTPUT: Final = (None, "values")
-"""The stream modes with which `Pregel.invoke` returns the output instead of a list."""
+"""The values of ``stream_mode`` with which `Pregel.invoke` returns the output of the
+run. With any other mode it returns a list of the stream's items.
+"""
 
 _CHOICES: Final[Mapping[str, tuple[tuple[object, ...], str]]] = {
     "durability": (("async", "sync", "exit"), "'sync', 'async' or 'exit'"),
@@ -253,8 +255,8 @@ def options_for_saver(
     options: Options,
     saver: BaseCheckpointSaver,
 ) -> Options:
-    """Return *options* adapted to the features of *saver*, and to the channel versions
-    that the saver creates.
+    """Return *options* with the features that *saver* supports (such as storing
+    deltas), and with its way to create channel versions, if it has one.
     """
     options = replace(
         options,

@@ -143,8 +143,8 @@ class RunIdentity:
     completed: Callable[[Any], Any] | None = field(
         default=None, repr=False, compare=False
     )
-    """A function that converts a recorded input to the workflow's present parameters,
-    with their defaults.
+    """A function that takes a recorded input, and returns it in terms of the workflow's
+    present parameters, with their defaults.
     """
 
     def owns(self, recorded: str) -> bool:

@@ -75,7 +75,8 @@ def nested_run(
     step: StepContext,
     outer: RunContext,
 ) -> tuple[Steps, RunContext]:
-    """Return the steps of a nested run, and the context of the tasks in it.
+    """Return the effects of a nested run (a generator), and the context of the tasks in
+    it.
 
     Args:
         graph: The nested graph.
@@ -125,7 +126,7 @@ def _steps_of_nested(
     committer: Committer | None,
     run_input: Any,
 ) -> Steps:
-    """Return the steps of a nested run, preceded by notices on finished nodes whose
+    """Return the effects of a nested run, preceded by notices on finished nodes whose
     code has changed.
     """
     program = definition.program_now()
@@ -136,10 +137,11 @@ def _steps_of_nested(
 
 
 def _uses_finished_nodes(definition: GraphDefinition, options: Options) -> bool:
-    """Return whether a nested run resumes, with the results of finished nodes.
+    """Return whether a nested run resumes, and uses the stored results of nodes that
+    finished before.
 
-    The newest state of a graph with a memory may belong to an earlier run, whose
-    results the run does not use.
+    A graph with ``checkpointer=True`` never does: its newest state may belong to an
+    earlier run.
     """
     nested = options.nested
     return (
@@ -233,12 +235,12 @@ def _own_thread_run(
     step: StepContext,
     outer: RunContext,
 ) -> tuple[Steps, RunContext]:
-    """Return the generator of the steps, and the `RunContext`, of a called graph that
-    runs on a thread of its own.
+    """Return the effects (a generator) and the `RunContext` of a called graph that runs
+    on a thread of its own.
 
-    The called run gets a plan of its own, like an outermost run, but uses the engine of
-    the outer run. An interrupt ends the called run, and the caller gets the output up
-    to then.
+    The called run is planned like an outermost run (lease, start, steps), but the
+    engine of the outer run executes it. If it stops at an interrupt, it ends, and the
+    caller gets the output that it has by then.
     """
     definition = graph.definition
     saver = definition.saver
@@ -268,7 +270,8 @@ def _own_thread_run(
 
     steps = _planned_steps(run, Prepare(inheriting_plan, saver.needs_loop))
     steps = with_graph_callbacks(steps, run.input, callbacks)
-    # The committer of the run exists only when the run has been planned.
+    # Here the context has no committer (the object that commits checkpoints), because
+    # that is only created when the run is planned.
     run_context = replace(
         _inherited(definition, task, outer, outer),
         callbacks=callbacks,
@@ -280,8 +283,8 @@ def _own_thread_run(
 
 
 def _planned_steps(run: GraphRun, prepare: Prepare) -> Steps:
-    """Yield the steps of a run, whose plan is the reply to *prepare*, and release its
-    thread at the end.
+    """Yield the effects of a called run, and release its thread at the end. The
+    engine's reply to *prepare* is the plan, which contains these effects.
     """
     plan: RunPlan = yield prepare
     with plan.resources:

@@ -569,8 +569,8 @@ class Pregel(EventMethods):
         step: StepContext,
         outer: RunContext,
     ) -> tuple[Steps, RunContext]:
-        """Return the steps of this graph's run as *task* of an outer graph, and the
-        context of the tasks in it.
+        """Return the effects (a generator) of this graph's run as *task* of an outer
+        graph, and the context of the tasks in it.
 
         The engine calls this for a graph that is a node of another graph, or that a
         task calls.

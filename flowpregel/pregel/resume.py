@@ -89,7 +89,7 @@ class Start:
     program: Program
     """The program, with the names that the workflow had when the run began."""
     address: Address | None = None
-    """The checkpoint to replay, if the user has not named it."""
+    """The checkpoint to replay, if the run replays one that the user has not named."""
     after: str | None = None
     """The id of an earlier run's last checkpoint. The checkpoints of this run get
     greater ids.
@@ -106,8 +106,8 @@ class Start:
 
     @property
     def used(self) -> Saved | None:
-        """The checkpoint whose recorded results the run uses, or None for a new run,
-        and for a run that waited for an answer which it gets now.
+        """The checkpoint whose recorded results the run uses. None for a run with new
+        input, and for a run that gets the answer to a question.
         """
         if self.finished is not None:
             return self.finished
@@ -162,8 +162,8 @@ def start_of(
 
 
 def _resumed(start: Start, saved: Saved) -> Start:
-    """Return *start* with the id and the metadata of the unfinished run that it
-    resumes, unless the user has named a run.
+    """Return *start*. If the user has named no run, and the thread has an unfinished
+    run, add the id and the metadata of that run, which resumes.
     """
     is_unnamed = start.run_id is None
     if is_unnamed and open_checkpoint(start.program, saved).tasks:
@@ -251,7 +251,9 @@ def _earlier_run(
     start: Start,
     address: Address,
 ) -> Saved | None:
-    """Return the last checkpoint of the run with the id of *start*, or of any run."""
+    """Return the last checkpoint of the run that *start* names, or of the thread if
+    *start* names no run.
+    """
     last = start.last
     if start.run_id is None:
         return last
@@ -584,8 +586,8 @@ def stored_result(
     saved: Saved,
     options: Options,
 ) -> Steps:
-    """Return the steps for a run that has already finished. The steps emit the stored
-    result.
+    """Return the effects (a generator) of a run that has already finished: they emit
+    its stored result.
     """
     saved = readable(saved, options.on_unreadable)
     channels = open_checkpoint(program, saved).state.channels

@@ -1,6 +1,6 @@
-"""The preparation of an outermost run, which is not nested in another run: its thread
-is leased, its start (a checkpoint or a new input) is determined, and the generator that
-runs the supersteps is created.
+"""Prepares an outermost run, which is not nested in another run: leases its thread,
+determines from which checkpoint or input it starts, and creates the generator of the
+run's effects.
 """
 
 from __future__ import annotations
@@ -207,8 +207,8 @@ def _steps_of(
     options: Options,
     saver: BaseCheckpointSaver | None,
 ) -> Steps:
-    """Return the steps of a run, preceded by notices on the stored results that the run
-    uses.
+    """Return the effects of a run (a generator), preceded by notices on the stored
+    results that the run uses.
 
     Args:
         start: The start of the run.
@@ -234,7 +234,7 @@ def _steps_of(
 
 
 def _after_notices(notices: Sequence[Any], steps: Steps) -> Steps:
-    """Emit the *notices* that are not empty, and then yield *steps*."""
+    """Emit the *notices* that are not empty, and then yield the effects in *steps*."""
     for notice in notices:
         if notice:
             yield Emit("notices", notice)

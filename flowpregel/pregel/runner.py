@@ -155,8 +155,8 @@ class GraphRun:
             messages=messages,
             task_labels=self.config.task_labels if modes & _TASK_MODES else {},
             step_timeout=self.definition.step_timeout,
-            # If the user passed no `control`, this function always returns None, so the
-            # run does not stop at a barrier.
+            # Without a `control` from the user, the function always returns None, which
+            # means: do not stop at a barrier.
             drain=partial(getattr, self.control, "drain_reason", None),
             on_code_change=invocation.on_code_change,
             on_unreadable=invocation.on_unreadable,
@@ -246,7 +246,9 @@ class GraphRun:
             yield from self.form.items(((), "notices", notice))
 
     def _open_view(self) -> Any:
-        """Return a context manager that shows the end of the run in the live view."""
+        """Return a context manager at whose end the live view of the run, if there is
+        one, is drawn a last time and closed.
+        """
         view = self.form.view
         return nullcontext() if view is None else closing(view)
 

@@ -181,12 +181,12 @@ def after_notices_of_nodes(
     steps: Steps,
 ) -> Steps:
     """Emit the notices on the finished nodes of a nested run that resumes, and then
-    yield *steps*.
+    yield the effects in *steps*.
 
     Args:
         program: The program of the nested graph.
         options: The options of the nested run.
-        steps: The steps of the nested run.
+        steps: The effects of the nested run, as a generator.
     """
     # A body is left out: its calls are compared with the recorded calls when it makes
     # them.

@@ -211,7 +211,9 @@ class GraphThreads:
 
 
 def _node_names(namespace: str) -> list[str]:
-    """Return the names of the nodes that lead to a nested graph."""
+    """Return the names of the nodes in a namespace, from the outermost node to the one
+    that runs the nested graph.
+    """
     names: list[str] = []
     for part in namespace.split("|"):
         name, _, _ = part.partition(":")

@@ -61,8 +61,8 @@ def _notice(
     Args:
         names: The files, each with the call that wrote it.
         thread_id: The id of the run.
-        has_calls: Whether calls wrote some of the files. Unlike a node, a call can be
-            taken back.
+        has_calls: Whether calls wrote some of the files. Then the notice names the
+            command that forgets their results; there is none for nodes.
     """
     files = ", ".join(names[:_MOST_NAMED])
     text = f"output {files}"
