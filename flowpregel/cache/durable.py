@@ -1,4 +1,4 @@
-"""The base class of caches on any storage engine, for authors of an engine.
+"""The base class of caches, for authors of a storage engine.
 
 A subclass implements `_open`, which returns a `flowpregel.storage.Store`, and `claim`,
 for which `flowpregel.storage.ClaimFiles` may be used.

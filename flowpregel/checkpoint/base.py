@@ -98,16 +98,17 @@ OnConflict: TypeAlias = Literal["raise", "wait", "takeover"]
 `BaseCheckpointSaver.lease`.
 """
 Fences: TypeAlias = Callable[[Address, int], int]
-"""A function that returns the fence that the store has for an address: a number that
-grows with each lease. If the function's second argument is not 0, that number is stored
-as the fence first.
+"""A function that returns the fence that the store has for an address (a number that
+grows with each lease). The second argument is a fence to store first, or 0.
 """
 FLOW = "flow"
 """The key in the metadata for the flow of a run: the flow's module and name."""
 FOLDER = "flow_folder"
 """The key in the metadata for the folder from which the flow's module is imported."""
 QUEUE = "queue"
-"""The key in the metadata for the position of an enqueued run that has not begun."""
+"""The key in the metadata for the `QueuePosition` of an enqueued run. A run that has
+begun has no such key.
+"""
 Strategy: TypeAlias = Literal["keep_latest", "delete"]
 """The choice of the checkpoints to delete: see `BaseCheckpointSaver.prune`."""
 

@@ -128,8 +128,8 @@ class DurableSaver(RecordSaver):
 
     @abstractmethod
     def opened_to_look(self, codec: Codec) -> tuple[DurableStore, LeaseRegistry]:
-        """Open the store once more, to read its values with *codec*, and return the
-        store and the leases in it.
+        """Open the store a second time, for reading values with *codec*, and return
+        that store and its leases.
         """
 
     def load_channels(self, address: Address) -> Saved | None:
@@ -698,8 +698,8 @@ class DurableSaver(RecordSaver):
             Traceback (most recent call last):
             flowpregel.errors.ConfigurationError: there is no file ...missing.run
         """
-        # The store is read first, because a database is opened by its first use, and
-        # has no key until then.
+        # This read opens the store, because a database is opened at its first use. Only
+        # an open store has a key for the seal.
         self._read(partial(self._tables.meta.get, key=RENAMED))
         seal = self._file_seal(key, encryption_key or self.options.encryption_key)
         with run_files.RunFile.opened(os.path.abspath(path), seal, trust=trust) as file:
@@ -751,11 +751,13 @@ class DurableSaver(RecordSaver):
         return next(self._infos(thread_id), None)
 
     def in_snapshots(self, thread_ids: Iterable[str]) -> Iterator[str]:
-        """Yield *thread_ids*. What is read of a few threads in a row, on this OS
-        thread, is read from one snapshot. A database on another machine reads their
-        newest checkpoints, signals and leases ahead, in a few round trips.
+        """Yield *thread_ids*, and have the reads inside the caller's loop use a shared
+        snapshot of the store, renewed after every few threads. From a database on
+        another machine, the newest checkpoints, signals and leases of these threads are
+        read ahead, in a few round trips.
 
-        In the loop, the caller must not read what it has written there.
+        The reads must be on this OS thread. They may not see records that the caller
+        writes inside the loop.
 
         Args:
             thread_ids: The ids of the threads, in order.

@@ -194,8 +194,8 @@ def _differing(checkpoint: Checkpoint, parent: ChannelStates) -> list[str]:
     """Return the channels that may differ from the parent's keyframe."""
     versions = checkpoint.channel_versions
     known = parent.keyframe.channel_versions
-    # There may be thousands of channels, so for speed the comprehension calls no Python
-    # function.
+    # There may be thousands of channels, so the comprehension only does what is fast:
+    # it calls no function written in Python.
     moved = [name for name, version in versions.items() if known.get(name) != version]
     names = {*moved, *parent.versions, *checkpoint.values, *checkpoint.deltas}
     return sorted(names & versions.keys())

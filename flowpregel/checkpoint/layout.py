@@ -454,17 +454,18 @@ class Tables:
         self.threads.put(transaction, key, self.record_of(tuple(record)))
 
     looks_ahead: ClassVar[bool] = False
-    """True if `note_checkpoint` must be called, as an engine with a remote database
-    sets it.
+    """True if `note_checkpoint` must be called. Only the tables of a database on
+    another machine set this.
     """
 
     def note_checkpoint(
         self, transaction: Any, namespace: NamespaceRecord, checkpoint_id: str
     ) -> None:
-        """React to a checkpoint that was put into *transaction*.
+        """Take note that a checkpoint was put into *transaction*. The default does
+        nothing.
 
-        The engine of a remote database can check, in the same round trip, whether the
-        ranges that `ranges_after` returns are empty.
+        A database on another machine can then check, in the round trip of the commit,
+        whether the ranges that `ranges_after` returns are empty.
 
         Args:
             transaction: The transaction.

@@ -109,8 +109,8 @@ def _ends_on(saved: Saved, made_by: MadeBy) -> Iterator[tuple[str, AttemptRecord
     """Yield the attempts of the nodes that started from a checkpoint, each with its id.
 
     Args:
-        saved: The checkpoint. For a node that ran again, it has the attempt record of
-            the first time.
+        saved: The checkpoint. If a node ran again later, this checkpoint still has the
+            attempt record of the first run.
         made_by: The nodes that made the next checkpoint.
     """
     attempts = made_by.attempts()

@@ -72,7 +72,7 @@ class DeltaChain:
     seed: bytes | None
     oldest_first: list[tuple[bytes, ...]]
     positions: dict[Version | None, int]
-    """The number of deltas in the chain that lead to each version."""
+    """The number of deltas, from the start of the chain, that lead to each version."""
 
 
 @dataclass(slots=True)

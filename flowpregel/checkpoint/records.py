@@ -206,8 +206,9 @@ class RecordSaver(BaseCheckpointSaver):
     def _sweep(
         self, collector: RetentionCollector, grown: Iterable[NamespaceRecord]
     ) -> None:
-        """Delete the history that retention does not keep, of those namespaces in
-        *grown* that have enough new checkpoints.
+        """Delete the history that the retention policy does not keep, in those
+        namespaces of *grown* that have got enough new checkpoints since the last
+        deletion.
         """
         for namespace in grown:
             if not collector.is_due(namespace):
@@ -467,8 +468,8 @@ def _encode_checkpoint(checkpoint: Checkpoint, encoder: _Encoder) -> Checkpoint:
 
 
 def _compressed_source(code: str) -> dict[str, bytes]:
-    """Return the texts to store for the code with the digest *code*, compressed: its
-    source, and the list of the code's parts. The keys are arguments for
+    """Return the strings to store for the code with the digest *code*, compressed: its
+    source, and the list of the code's parts. Each key of the dict is an argument for
     `layout.source_key`.
     """
     texts: dict[str, bytes] = {}

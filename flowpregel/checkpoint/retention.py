@@ -104,7 +104,9 @@ class RetentionCollector:
         """
 
     def is_due(self, namespace: NamespaceRecord) -> bool:
-        """Return whether it is time to sweep a namespace."""
+        """Return whether a namespace has got enough checkpoints since the last sweep
+        (deletion of excess history).
+        """
         return namespace.checkpoints - namespace.swept >= self._interval
 
     def sweep(self, transaction: Any, address: Address) -> int:

@@ -79,7 +79,9 @@ _DIGEST: Final = 32
 _TRAILER: Final = _DIGEST + SIZE
 _BLOCK: Final = 1 << 20
 _UNSENT: Final = 16 << 20
-"""The size of the records, in bytes, that the engine may send in one statement."""
+"""The greatest size, in bytes, of the records that are put before they are sent to a
+database on another machine.
+"""
 _END: Final = b"end of run file"
 """The bytes that are sealed, together with the digest, as the checksum at the end of a
 file.

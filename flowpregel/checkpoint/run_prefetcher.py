@@ -1,5 +1,5 @@
-"""The records of several runs that will be needed, which an engine on another machine
-reads ahead.
+"""Reads ahead the records of several runs that will be needed, from a store on another
+machine.
 
 ::
 
@@ -37,8 +37,8 @@ pending writes, such as printed texts, are smaller.
 
 
 class RunPrefetcher:
-    """A reader of records that will be needed, inside a shared snapshot. It reads
-    nothing if the engine does not read ahead.
+    """A reader of records that will be needed, inside a snapshot that several reads
+    share. It reads nothing if this kind of store does not read ahead.
 
     Args:
         store: The store.

@@ -54,8 +54,9 @@ class Work:
     """The state of the task: ``done``, ``failed``, ``waiting`` or ``unfinished``."""
     error: Any = None
     is_final: bool = False
-    """True if the task has ended the run, unless it is a call: it waits for an answer,
-    or neither another attempt nor a handler of errors comes after its error.
+    """True if the task has ended the run, unless the task is a call. It has ended the
+    run if it waits for an answer, or if its error is followed neither by another
+    attempt nor by an error handler.
     """
     interrupts: tuple[Any, ...] = ()
     result: Any = None
@@ -170,10 +171,11 @@ def _outcome(writes: Mapping[str, Any], ran: AttemptRecord | None) -> dict[str, 
 
 
 def _has_final_error(writes: Mapping[str, Any]) -> bool:
-    """Return whether a task has an error that neither another attempt nor a handler of
-    errors comes after.
+    """Return whether a task has an error that is followed neither by another attempt
+    nor by an error handler.
     """
-    # An attempt that is to be repeated has its error in its record alone.
+    # The error of an attempt that will be repeated is only in the attempt's record, not
+    # among these writes.
     is_handled = writes.get(records.ERROR_SOURCE) is not None
     return writes.get(records.ERROR) is not None and not is_handled
 

@@ -1,4 +1,4 @@
-"""Storage: the contract of stores, and sealed records, for authors of an engine.
+"""Storage: the contract of stores, and sealed records, for authors of a storage engine.
 
 A *store* keeps records in tables, and changes them in transactions. Savers, long-term
 stores and caches use any store only through `Store` and `Table`. An engine implements

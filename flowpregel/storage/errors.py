@@ -20,8 +20,8 @@ from flowpregel.errors import (
 )
 
 LITTLE_ROOM = 4 << 20
-"""The free space, in bytes, below which an engine's general write error means that the
-disk is full.
+"""The free space, in bytes, below which an unspecific write error of a storage engine
+is taken to mean that the disk is full.
 """
 
 
@@ -70,8 +70,8 @@ def translate_os_errors(path: str) -> Iterator[None]:
 
 
 def is_disk_full(path: str) -> bool:
-    """Return whether a general write error on the file at *path* means that the disk is
-    full, because there is little free space.
+    """Return whether an unspecific write error on the file at *path* probably means a
+    full disk: there is little free space.
 
     Args:
         path: The path of the file, which need not exist.

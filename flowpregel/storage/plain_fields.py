@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 from flowpregel.errors import StoreCorruptError
 
 _FEWEST_LEVELS = 20
-"""The number of nested tuples (levels) from which the number of parts of a record is
-checked. With fewer levels, a value that repeats its parts has at most about a million
-parts.
+"""The number of levels of nested tuples from which the number of parts of a record is
+checked. With fewer levels, even a record that contains the same tuple many times has at
+most about a million parts.
 """
 _MOST_FIELDS = 2_000_000
 _TUPLE_OPCODES = b"\x85\x86\x87("

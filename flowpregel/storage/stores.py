@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 _SNAPSHOT_ITEMS: Final = 100
-"""The number of items for which one snapshot is used, because it keeps what it has
-read.
+"""The number of items after which a new snapshot begins. The number is limited because
+a snapshot keeps the records that it has read in memory.
 """
 Transaction: TypeAlias = Any
 """A transaction object of an engine. `Store` passes it to *work*, which passes it to
@@ -117,8 +117,9 @@ def shared_snapshot(store: Store) -> AbstractContextManager[object]:
     """Return a context in which the reads of this OS thread share one snapshot, if the
     engine has a method ``snapshot`` that returns such a context.
 
-    An engine on another machine should have it, because each transaction costs round
-    trips there. With any other engine, each read has a transaction of its own.
+    The engine of a database on another machine should have it, because each transaction
+    there costs round trips. With any other engine, each read has a transaction of its
+    own.
 
     Args:
         store: The store.
@@ -133,8 +134,9 @@ def in_snapshots(
     items: Iterable[Item],
     prefetch: Callable[[Sequence[Item]], object],
 ) -> Iterator[Item]:
-    """Yield *items*. What is read for a few of them in a row, on this OS thread, is
-    read from one snapshot, if the engine has a method ``snapshot``.
+    """Yield *items*, and let the reads inside the caller's loop, on this OS thread,
+    share a snapshot of the store, which is renewed after every few items. This needs an
+    engine with a method ``snapshot``.
 
     Args:
         store: The store.
@@ -152,11 +154,11 @@ def in_snapshots(
 def prefetcher(store: Store) -> Callable[[Sequence[KeyRange]], object] | None:
     """Return the method ``prefetch`` of an engine, or None if the engine has none.
 
-    An engine on another machine should have it, beside ``snapshot``. It takes ranges of
-    keys, and may read the first records of all of them in one round trip, as soon as
-    one of them is read in the shared snapshot of this OS thread. It must limit the
-    records that it reads ahead, and reads what is beyond the limit when it is needed.
-    Outside a shared snapshot, it does nothing.
+    The engine of a database on another machine should have it, beside ``snapshot``. It
+    takes ranges of keys, and may read the first records of all of them in one round
+    trip, as soon as one of them is read in the shared snapshot of this OS thread. It
+    must limit the records that it reads ahead, and reads what is beyond the limit when
+    it is needed. Outside a shared snapshot, it does nothing.
 
     Args:
         store: The store.

@@ -130,7 +130,8 @@ class Table(SealedRecords, ABC):
         transaction: Any,
         keys: list[bytes],
     ) -> None:
-        """Prepare to read *keys*. A remote engine fetches them in one round trip.
+        """Prepare to read *keys*. A database on another machine fetches them in one
+        round trip.
 
         Args:
             transaction: The transaction.
@@ -142,8 +143,8 @@ class Table(SealedRecords, ABC):
         transaction: Any,
         prefixes: list[bytes],
     ) -> None:
-        """Prepare to read the keys that begin with each of *prefixes*. A remote engine
-        fetches the first records of each prefix in one round trip.
+        """Prepare to read the keys that begin with each of *prefixes*. A database on
+        another machine fetches the first records of each prefix in one round trip.
 
         Args:
             transaction: The transaction.

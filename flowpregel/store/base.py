@@ -47,7 +47,8 @@ NamespacePath: TypeAlias = tuple[str, ...]
 
 
 class NotProvided(Enum):
-    """The type of `NOT_PROVIDED`: a time to live of None means without end.
+    """The type of `NOT_PROVIDED`, the default for a time to live. (None cannot be the
+    default, because it means that an item never expires.)
 
     Example:
         >>> from flowpregel.store.base import NOT_PROVIDED

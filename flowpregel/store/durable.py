@@ -1,4 +1,4 @@
-"""The base class of long-term stores on any storage engine, for authors of an engine.
+"""The base class of long-term stores, for authors of a storage engine.
 
 A subclass implements `_open`, which returns a `flowpregel.storage.Store`.
 """

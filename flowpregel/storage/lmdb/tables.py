@@ -25,8 +25,8 @@ _CHUNKED = 1
 _PIECE = 2
 _CHUNKED_MARKS = (b"\1", b"\x11")
 _PIECE_MARKS = (b"\2", b"\x12")
-"""The byte that marks a record as a chunk: first for a plain record, then for an
-encrypted record.
+"""The bytes (kinds of records) that mark a record as a chunk: the first for a plain
+record, the second for an encrypted one.
 """
 
 
