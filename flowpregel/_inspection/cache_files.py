@@ -1,4 +1,5 @@
-"""Private files of the user, with what readers of a store remember for the next reader.
+"""Private files of the user, in which a reader of a store leaves what it has read, for
+the next reader.
 
 The files are in the user's cache directory, with a folder for each store. They may be
 deleted at any time. A file is not read if another user owns it or may read it, or if

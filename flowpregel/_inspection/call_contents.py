@@ -30,7 +30,8 @@ class CallContents:
     """A reader of the digests of calls.
 
     Args:
-        saver: The open store. The reader opens it once more, with an inert codec.
+        saver: The open store. The reader opens the store a second time, with a codec
+            that runs none of the user's code.
     """
 
     def __init__(self, saver: DurableSaver) -> None:
@@ -38,7 +39,7 @@ class CallContents:
         self._tasks = TaskRecords(self._store)
 
     def close(self) -> None:
-        """Close the reader's view of the store."""
+        """Close the store that this reader has opened."""
         self._store.close()
 
     def read(

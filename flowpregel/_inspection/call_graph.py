@@ -229,7 +229,7 @@ class _GraphBuilder:
                 self.data[edge] += count
 
     def intervals(self) -> Iterator[CallInterval]:
-        """Yield the calls that were made by other tasks, with their times."""
+        """Yield each call that the body of a task made, with its times."""
         columns = [self.table.columns[name] for name in _INTERVAL_COLUMNS]
         rows = zip(
             *columns,
@@ -259,7 +259,8 @@ class _GraphBuilder:
         parent: str,
         name: str,
     ) -> GraphNode:
-        """Return the node of the task *name* in the box of the node *parent*.
+        """Return the node of the task *name* in the box of the node *parent*, that is,
+        among the calls and nested tasks of *parent*.
 
         A task that calls itself is one node, however deep its calls are.
         """
@@ -350,7 +351,9 @@ def _body_of(builder: _GraphBuilder) -> str:
 
 
 def _later_calls(builder: _GraphBuilder) -> list[Edge]:
-    """Return edges to those called tasks that have no data edge."""
+    """Return edges to those called tasks that have no data edge, from the tasks that
+    had ended when they were called first.
+    """
     targets: set[str] = set()
     for source, target in builder.data:
         if source != target:

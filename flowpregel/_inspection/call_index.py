@@ -57,7 +57,9 @@ class CallPage(NamedTuple):
     """The calls on a page, and their number on all pages."""
 
     epoch: int
-    """The number of the index, which changes if calls get different numbers."""
+    """A number that identifies this numbering of the calls. It changes if calls get
+    different numbers.
+    """
     version: int
     """The number of changes of the index."""
     total: int
@@ -165,10 +167,11 @@ class CallIndex:
         Args:
             table: The rows of the calls.
             counts: The number of calls in each state.
-            body_counts: The number of tasks in each state that no call started.
+            body_counts: The number, in each state, of the tasks that are not calls
+                (bodies and nodes).
             mark: The mark (a position among all changes of calls) after the last change
                 that was added.
-            epoch: The number of this index.
+            epoch: The number that identifies the numbering of the calls.
 
         Example:
             >>> from collections import Counter

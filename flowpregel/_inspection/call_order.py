@@ -131,7 +131,8 @@ class CallOrder:
         return numbers
 
     def position(self, numbers: Sequence[int], number: int) -> int | None:
-        """Return the position of a call in the order, or None if it does not match.
+        """Return the position of a call in the order, or None if it is not among
+        *numbers*.
 
         Args:
             numbers: All numbers, as `merge` returns them.
@@ -154,7 +155,7 @@ class CallOrder:
         offset: int,
         count: int,
     ) -> list[int]:
-        """Return the numbers of some calls, first those that come first.
+        """Return the numbers of *count* calls of the order, after the first *offset*.
 
         Args:
             numbers: All numbers, as `merge` returns them.

@@ -36,8 +36,8 @@ _NUMBERS: Final = (
 _GROUPS: Final = ("task", "state", "worker", "host")
 """The fields that every call has, and by which points can be coloured."""
 _MOST_COLOURS: Final = 8
-"""The greatest number of colours for which the points of each colour are reduced
-separately.
+"""The greatest number of colours for which the points are reduced separately. With more
+colours, all points are reduced together.
 """
 _FEWEST_POINTS: Final = 100
 _MOST_POINTS: Final = 10_000

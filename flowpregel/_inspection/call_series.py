@@ -1,4 +1,5 @@
-"""The values of metrics over time, and those of several calls as lines of one plot.
+"""The values of a call's metrics over time, and a plot with such values of several
+calls as lines.
 
 ::
 

@@ -98,9 +98,9 @@ def _ended_before(
     times: Mapping[str, _TaskTimes],
     target: str,
 ) -> list[str]:
-    """Return the tasks whose calls had all ended before a task was called first. If one
-    of these tasks was called only after another one had ended, the earlier one is left
-    out.
+    """Return the tasks whose calls had all ended before a task was called first. Of
+    these tasks, only the last are returned: a task is left out if it had ended before
+    another of them was called first.
     """
     begin = times[target].first_began
     former: dict[str, _TaskTimes] = {}

@@ -54,7 +54,8 @@ class EndedTaskReader:
 
 
 def _waits_for_answer(records: TaskRecords, cursor: TaskCursor) -> bool:
-    """Return whether a node or a body waits for an answer, or more tasks than are read.
+    """Return whether a node or a body waits for an answer. True is returned too if more
+    tasks wait than are read.
 
     If only calls wait, the run was killed while their body did something else.
 

@@ -204,8 +204,8 @@ class EndedTasks(NamedTuple):
     failed first.
     """
     run_ends: Sequence[str] = ()
-    """The states of these tasks, ``failed`` or ``waiting``, with which the run has
-    ended. A state that more tasks have than were read is one of them.
+    """The states of those of these tasks that have ended the run: ``failed``,
+    ``waiting`` or both. A state is included too if more tasks have it than were read.
     """
 
 
@@ -242,7 +242,9 @@ class CheckpointView:
         self.tasks = TaskCursor(tasks, location)
 
     def metadata(self, name: str) -> Any:
-        """Return an item of the metadata, read inertly, or None if it is missing."""
+        """Return an item of the metadata, decoded without the user's code, or None if
+        it is missing.
+        """
         data = self.record.metadata.get(name)
         if data is None:
             return None
@@ -254,8 +256,8 @@ class CheckpointView:
 
     @property
     def root_id(self) -> str:
-        """The id of a checkpoint of the outermost graph: the checkpoint from which the
-        superstep started in which this checkpoint was made.
+        """The id of a checkpoint of the outermost graph: this checkpoint was made
+        during the superstep that started from it.
         """
         parents = self.metadata("parents")
         if not isinstance(parents, dict):
@@ -360,8 +362,9 @@ class TaskCursor:
                 change, but changes are rare, so the tasks are read less often.
             is_last: True if another checkpoint has followed. Its tasks do not change
                 after that, so they are read at once.
-            store_mark: The store's mark, if it is known. Tasks of a thread that no run
-                holds are not read again as long as the mark is the same.
+            store_mark: The store's mark (a number that each commit changes), if it is
+                known. Tasks of a thread that no run holds are not read again as long as
+                the mark is the same.
         """
         began_at = time.monotonic()
         is_urgent = is_held or is_last or self.is_behind
@@ -391,8 +394,8 @@ class TaskCursor:
         return True
 
     def to_bytes(self) -> tuple[bytes, int | None]:
-        """Return the known tasks, and the store's mark before they were read, or None
-        if a run held the thread.
+        """Return the known tasks, and the store's mark (a number that each commit
+        changes) before they were read. The mark is None if a run held the thread.
         """
         return self._known.to_bytes(), self._store_mark
 

@@ -243,7 +243,8 @@ def _withheld(
     steps: Steps,
     names: Counter[str],
 ) -> Steps:
-    """Forward the effects that *steps* yield to the engine, but let only bodies start.
+    """Yield the effects of *steps* (the generator of a superstep) to the engine, but
+    let only bodies start.
 
     All other tasks end as if they had been interrupted, and *names* counts them.
     """
@@ -273,7 +274,9 @@ class _BodyGate:
         """
 
     def perform(self, effect: effects.Effect) -> Steps:
-        """Forward an effect, but no task except bodies, and return the reply."""
+        """Yield an effect to the engine, without the tasks in it that are not bodies,
+        and return the reply.
+        """
         match effect:
             case effects.Submit(tasks, setting):
                 bodies = [task for task in tasks if task.node.role == "body"]

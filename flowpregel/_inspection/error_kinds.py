@@ -297,8 +297,8 @@ class FailedCalls:
         self.mark = changes.mark
 
     def restore(self, index: CallIndex) -> None:
-        """Add the calls of an index whose first calls were restored, and not read as
-        changes.
+        """Add the calls of an index that was restored from a cache, so that its first
+        calls did not arrive as changes.
 
         The calls are read when they are needed. So later changes must be added here
         before they are added to the index.

@@ -450,7 +450,9 @@ class _Zone(datetime.tzinfo):
 
 
 def _attribute(owner: Any, name: str) -> Any:
-    """Return a placeholder for an attribute of a class."""
+    """Return a placeholder for the attribute *name* of a class, such as a method that
+    creates the object.
+    """
     qualified_name = f"{owner.__name__}.{name}"
     if qualified_name == "ZoneInfo._unpickle":
         return _Zone
@@ -469,7 +471,7 @@ def _error(
     state: Any,
     cause: Any,
 ) -> BaseException:
-    """Return an error.
+    """Return the error that a pickle describes.
 
     If its class is the user's, the error gets a new class with the same name. It has
     the same arguments and notes.

@@ -327,7 +327,9 @@ class _Preview:
         keywords: Any,
         depth: int,
     ) -> ReprText:
-        """Return the call that made an opaque object, as a string."""
+        """Return an opaque object (a placeholder for an object whose class was not
+        looked up) as the call that made it.
+        """
         name = type(value).__name__
         arguments = self._of_parts(value.args, depth)
         text = _constructor_text(
@@ -448,7 +450,9 @@ def object_text(
 
 
 _INTERNAL_PREFIXES = ("branch:to:", "join:", TASKS)
-"""The beginnings of the names of the engine's own channels."""
+"""The prefixes of the names of internal channels, which flowpregel itself adds to a
+graph.
+"""
 _PUBLIC_NAMES = {
     "__start__": "input",
     "__end__": "result",
@@ -460,7 +464,9 @@ named channels."""
 
 
 def channel_values(saved: Saved) -> dict[str, Any]:
-    """Return the values of channels by the engine's names for them."""
+    """Return the values of channels, by the names that the channels have in the
+    program.
+    """
     values = dict(saved.checkpoint.values)
     # A delta channel is shown by its seed and its writes, and not by its value, because
     # only the flow has the reducer that folds them.
@@ -480,8 +486,9 @@ def by_public_name(
     """Return *channels*, sorted, by their public names.
 
     Args:
-        channels: A value for each channel, by the engine's name for the channel.
-        internals: Include the engine's own channels, and keep the engine's names.
+        channels: A value for each channel, by its name in the program.
+        internals: Include flowpregel's internal channels, and keep the names of the
+            program.
     """
     in_order = dict(sorted(channels.items()))
     if internals:
@@ -491,7 +498,7 @@ def by_public_name(
         if name.startswith(_INTERNAL_PREFIXES):
             continue
         alias = _PUBLIC_NAMES.get(name, name)
-        # A user's channel may already have the public name. In this case, the engine's
+        # A user's channel may already have the public name. In this case, the internal
         # name is shown.
         is_free = alias == name or alias not in in_order
         public[alias if is_free else name] = value

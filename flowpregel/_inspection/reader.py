@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 _FEW = 100
-"""The number of tasks that are read of each run in a list, once a run before it was not
-read whole.
+"""The number of tasks that are read of each run in a list, after the first run that was
+too large to be read whole.
 """
 
 
@@ -58,7 +58,8 @@ class StoreReader:
     lock. None of the user's code is imported or run.
 
     Args:
-        saver: The open store. The reader opens it once more, with an inert codec.
+        saver: The open store. The reader opens the store a second time, with a codec
+            that runs none of the user's code.
         most: The limit on the calls that are read and returned at once. The next call
             returns more.
         is_patient: True to read all tasks of a run's newest checkpoint before the row
@@ -133,7 +134,7 @@ class StoreReader:
         return self._statuses.postponed
 
     def close(self) -> None:
-        """Close the reader's view of the store."""
+        """Close the store that this reader has opened."""
         self._store.close()
 
     def mark(self) -> int:
@@ -149,9 +150,9 @@ class StoreReader:
         items: Iterable[Item],
         thread_of: Callable[[Item], str] | None = None,
     ) -> Iterator[Item]:
-        """Yield *items*, such as threads. What is read of a few of them in a row, on
-        this OS thread, is read from one snapshot, which saves round trips to a database
-        on another machine.
+        """Yield *items*, such as threads, and let the reads inside the caller's loop,
+        on this OS thread, share a snapshot of the store, which is renewed after every
+        few items. This saves round trips to a database on another machine.
 
         Args:
             items: The items, in order.
@@ -576,7 +577,8 @@ class StoreReader:
         part: CallPart,
         at: str | None = None,
     ) -> Any:
-        """Return the whole value of a part of a call, read inertly, or None.
+        """Return the whole value of a part of a call, decoded without the user's code,
+        or None.
 
         Args:
             thread_id: The id of the thread.

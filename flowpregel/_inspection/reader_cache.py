@@ -84,7 +84,9 @@ class ReaderCache:
         return restored_index(columns)
 
     def first_answers(self, thread_id: str) -> Any:
-        """Return the first answers of a thread that were stored with `run`, or None."""
+        """Return the first answers (those that a page needs first) of a thread, which
+        were stored with `run`, or None.
+        """
         snapshot = self._snapshots.get(thread_id)
         if snapshot is None:
             return None
@@ -183,7 +185,8 @@ class ReaderCache:
     def _load(self, name: str) -> Columns | None:
         data = self._files.load(name)
         if data is not None:
-            # The file may come from another version of flowpregel.
+            # The file may come from another version of flowpregel, whose data has
+            # another form.
             with suppress(ValueError):
                 return Columns.from_bytes(data, VERSION)
         return None

@@ -202,7 +202,7 @@ class _StoredRuns:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the views of the store."""
+        """Close the store that the readers have opened."""
         self._contents.close()
         self.reader.close()
 

@@ -22,7 +22,8 @@ digest.
 
 
 def _first_mark() -> int:
-    """Return the first mark of a run: the wall-clock time in microseconds.
+    """Return the first mark (position in the log) for a run: the wall-clock time in
+    microseconds.
 
     Adding a change takes more than a microsecond, so marks never overtake the clock.
     Two runs therefore never have the same mark, even if different servers track them.

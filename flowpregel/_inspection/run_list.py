@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 RunOrder: TypeAlias = Literal["run", "status", "failed", "began", "took", "updated"]
 STRIP = 20
-"""The number of runs in the strip of a flow. They are the runs that changed last."""
+"""The number of runs in the strip of a flow: a row of signs for its last runs, those
+that changed last.
+"""
 ROWS_OF_FLOW = 8
 """The number of rows of each flow if several flows are listed."""
 PAGE_ROWS = 50
@@ -373,7 +375,7 @@ class RunList:
         return self._flow_summaries(selection.groups, selection, now)
 
     def _select(self, query: RunQuery, now: int) -> _SelectedRuns:
-        """Return the runs that a query selects, in its order."""
+        """Return the runs that a query selects, in the order that it names."""
         rows = self._reader.runs()
         self._pauses = self._reader.paused()
         self._forget_deleted(rows)
@@ -519,7 +521,7 @@ class RunList:
         """Return a flow with its strip.
 
         Args:
-            flow: The name of the flow, or an empty text.
+            flow: The name of the flow, or an empty string.
             selected: The selected runs of the flow.
             strip: The last runs of the flow.
         """

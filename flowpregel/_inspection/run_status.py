@@ -214,7 +214,9 @@ class RunStatusReader:
         )
 
     def _owner(self, row: RunRow) -> str:
-        """Return the process that runs a run, or that died, or an empty text."""
+        """Return the process that runs a run, or that died while it ran it, or an empty
+        string.
+        """
         if row.status == "stopped":
             address = Address(row.thread_id)
             dead_owner = self._leases.dead_owner(address)

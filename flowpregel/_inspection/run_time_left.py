@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from flowpregel._inspection.tasks import CallChanges, CallRow
 
 _MOST_RESTORED: Final = 1_000
-"""The greatest number of calls of a restored index whose durations are used: the last
-ones.
+"""The greatest number of calls whose durations are used from an index that was restored
+from a cache: the last calls.
 """
 
 
@@ -98,8 +98,8 @@ class RunTimeLeft:
             self._add(call)
 
     def restore(self, index: CallIndex) -> None:
-        """Add the durations of the last calls of an index whose first calls were
-        restored, and not read as changes.
+        """Add the durations of the last calls of an index that was restored from a
+        cache, so that its first calls did not arrive as changes.
 
         Args:
             index: The calls of the run.

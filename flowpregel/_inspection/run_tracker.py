@@ -102,8 +102,8 @@ class RunTracker:
         namespace: NamespaceRecord,
         id: str,
     ) -> CheckpointView:
-        """Return the view of the checkpoint with an id. The view of the newest
-        checkpoint of a namespace is remembered, with the states of the tasks.
+        """Return the `CheckpointView` of the checkpoint with an id. For the newest
+        checkpoint of a namespace it is remembered, with the states of the tasks.
         """
         checkpoint = self._newest.get(namespace.prefix)
         if checkpoint is None or checkpoint.id != id:

@@ -116,7 +116,8 @@ def restored_run(columns: Columns, tasks: TaskRecords) -> RunCursor:
 
 
 def index_columns(index: CallIndex) -> Iterator[Columns | None]:
-    """Yield the calls of a run as columns, after a None for each part of the work.
+    """Yield None after each part of the work, and at the end the calls of a run as
+    columns.
 
     Args:
         index: The calls, none of which is running. They must not change in between.

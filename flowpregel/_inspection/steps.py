@@ -71,8 +71,9 @@ class RunBeginning(NamedTuple):
 class StepValues(NamedTuple):
     """The values of the channels after a superstep, and before it.
 
-    The values were read inertly. The value of a `DeltaChannel` is shown as the last
-    snapshot and the later writes, because only the flow can fold them.
+    The values were decoded without the user's code. The value of a `DeltaChannel` is
+    shown as the last snapshot and the later writes, because only the flow can fold
+    them.
     """
 
     before: Mapping[str, Any]
@@ -87,7 +88,7 @@ class StepReader:
     """A reader of the checkpoints of a thread's outermost namespace.
 
     Args:
-        tables: The tables of a store with an inert codec.
+        tables: The tables of a store whose codec runs none of the user's code.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -229,5 +230,7 @@ class StepReader:
 
 
 def _public_names(channels: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the public names of channels, without the engine's own, sorted."""
+    """Return the public names of channels, sorted, without flowpregel's internal
+    channels.
+    """
     return tuple(by_public_name(dict.fromkeys(channels)))

@@ -178,7 +178,7 @@ class TaskRecords:
     """A reader of the tasks' records in a store, which remembers none of them.
 
     Args:
-        store: An open store with an inert codec.
+        store: An open store whose codec runs none of the user's code.
     """
 
     def __init__(self, store: DurableStore) -> None:
@@ -421,7 +421,8 @@ class TaskRecords:
         *,
         whole: bool = False,
     ) -> Work:
-        """Return the view of a task that is made from its *record*.
+        """Return the `Work` (the description of a task) that is made from a task's
+        *record*.
 
         Args:
             location: The location of the record.

@@ -25,8 +25,8 @@ ValueKind: TypeAlias = Literal["list", "dict", "text"]
 """The kind of a value whose parts are read."""
 
 _CHARACTERS = 100
-"""The number of characters that a page has in place of each item if the value is a
-text.
+"""The number of characters that a page of a string has for each item that a page of a
+container has.
 """
 
 

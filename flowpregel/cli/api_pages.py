@@ -115,7 +115,9 @@ def _module_text(module: str) -> str:
 
 
 def _import_failure(error: Exception) -> str:
-    """Return the text for a name that needs a package that is not installed."""
+    """Return the text that replaces the entry of a name whose package is not
+    installed.
+    """
     return f"This cannot be imported here: {error}\n"
 
 
@@ -123,7 +125,8 @@ def api_entry(module: str, name: str) -> str:
     """Return the signature and the documentation of a public name in Markdown."""
     heading = f"## `{module}.{name}`\n"
     try:
-        # A module may import what it needs when a name is first used.
+        # Reading an attribute of a module may import another module, if the name is
+        # imported on first use.
         value = getattr(importlib.import_module(module), name)
     except _IMPORT_ERRORS as error:
         return f"{heading}\n{_import_failure(error)}"

@@ -58,8 +58,8 @@ _HOMES = {
     "moving": ("export", "import"),
     "docs": ("docs",),
 }
-"""The names of the commands that each module defines, in the order in which the help
-lists them. The function of the command ``ls`` is ``ls_command``.
+"""The names of the commands, by the module that defines them, in the order in which the
+help lists them. The function of the command ``ls`` is ``ls_command``.
 """
 
 
@@ -86,7 +86,8 @@ class BuiltinCommands(Mapping[str, click.Command]):
 
 _HINTS = {
     "extra argument": "name the store with --store PATH",
-    # Before version 8.4, click wrote the option without quotation marks.
+    # Before version 8.4, click wrote the name of the option in this message without
+    # quotation marks.
     "No such option:? '?--store": "give the store as an argument, without --store",
     r"No such option:? '?-\d": "put this value last, after two dashes: -- -5",
     "No such command 'submit'": "flowpregel enqueue --remote hands a run to a cluster",
@@ -136,7 +137,9 @@ class CommandGroup(click.Group):
 
 
 def _failing_command(name: str, error: ConfigurationError) -> click.Command:
-    """Return a command that raises *error*, so that other commands remain usable."""
+    """Return a command that only raises *error*. It replaces a command that cannot be
+    loaded, so that all other commands can still be used.
+    """
 
     def fail(**_options: Any) -> None:
         raise error

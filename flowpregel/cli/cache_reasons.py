@@ -97,8 +97,9 @@ def _key_in(cache: BaseCache, namespace: Namespace, arguments: str) -> FullKey:
         arguments: The digest of the arguments.
     """
     task, _, *labels = namespace
-    # If a script made the runs, its functions were in the module `__main__`, so the
-    # cache namespace with this module is tried too.
+    # A script's functions are in the module `__main__` while the script runs. The runs
+    # may have been made by a script, so the cache namespace with that module is tried
+    # too.
     script = (task, "__main__", *labels)
     for candidate in (namespace, script):
         if cache.get([(candidate, arguments)]):

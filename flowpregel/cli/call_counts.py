@@ -55,7 +55,9 @@ class CallCounts:
         self.mark = 0
 
     def apply(self, changes: CallChanges) -> None:
-        """Update the numbers by the changes that follow `mark`."""
+        """Update the numbers by *changes*, the changes since the last update, which
+        ended at `mark`.
+        """
         if changes.is_whole:
             self.open_calls.clear()
             self.counts.clear()
@@ -77,8 +79,8 @@ class CallCounts:
         self.mark = changes.mark
 
     def _find_bodies(self, rows: Iterable[CallRow]) -> None:
-        """Find the tasks that made calls, among these rows and those of earlier
-        changes.
+        """Note which tasks are bodies (tasks that made calls), from these rows and
+        those of earlier changes.
         """
         for row in rows:
             if row.caller:
@@ -93,8 +95,8 @@ class CallCounts:
         category = self._category(call)
         self.counts[call.name][category] += number
         if call.state == "done" and call.attempts:
-            # A duration is never subtracted again, because a call that is done never
-            # changes.
+            # Here *number* is always 1: a call that is done never changes, so it is
+            # never subtracted.
             self.durations.add(call.name, call.seconds)
 
     def _category(self, call: CallRow) -> str:

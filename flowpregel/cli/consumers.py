@@ -113,8 +113,9 @@ class QueueWait:
         was_enqueued = self._was_enqueued
         self._was_enqueued = row.status == "enqueued"
         if was_enqueued and not self._was_enqueued:
-            # The row names the owner of a run before the tasks are read, so a run that
-            # has just begun can seem to be stopped. The caller reads the row once more.
+            # The reader of the row reads first whether a process has the run, and then
+            # the tasks. A run that begins in between seems to be stopped. So the caller
+            # must read the row once more.
             return True
         if not self._must_wait(row):
             return False

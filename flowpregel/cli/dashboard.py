@@ -1,4 +1,5 @@
-"""The full-screen view of `flowpregel watch` on a terminal, which obeys keys.
+"""The full-screen view of `flowpregel watch` on a terminal, which is controlled by
+keys.
 
 One OS thread does everything, in turns of a fifth of a second::
 
@@ -155,7 +156,9 @@ class Dashboard:
         return process is not None and process.poll() is None
 
     def _is_left_by(self, keys: str) -> bool:
-        """Obey pressed keys, and return whether one of them leaves the view."""
+        """Do what the pressed keys mean, and return whether one of them leaves the
+        view.
+        """
         for key in keys.lower():
             if self._answers:
                 self._take_answer(key)
@@ -261,10 +264,10 @@ class Dashboard:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """Return a context manager that returns a function for pressed keys.
+    """Open a context with a function that returns the pressed keys.
 
-    The function waits some seconds at most, and returns the keys. Ctrl-C still
-    interrupts the command.
+    The function waits at most the number of seconds that it gets as argument. Ctrl-C
+    still interrupts the command.
     """
     if not sys.stdin.isatty():
         yield _no_keys
@@ -279,8 +282,8 @@ def _keys() -> Iterator[Callable[[float], str]]:
             return ""
         data = os.read(descriptor, 64)
         if not data:
-            # The terminal was closed. Because `select` then returns at once, the wait
-            # for the timeout is made here.
+            # The terminal was closed, so `select` returns at once. This sleep keeps the
+            # caller from calling it again and again.
             time.sleep(timeout)
         return _ESCAPE_SEQUENCE.sub(b"", data).decode(errors="ignore")
 
@@ -298,7 +301,9 @@ def _no_keys(timeout: float) -> str:
 
 
 def _output_lines(saver: DurableSaver, thread: str) -> Iterator[str]:
-    """Yield the lines that the calls of a run have printed, each after its call."""
+    """Yield the lines that the calls of a run have printed, each after the name of the
+    call.
+    """
     outputs = output_of_last_run(saver, thread, wait=True)
     for output in sorted(outputs, key=lambda output: output.began):
         for line in output.text.splitlines():

@@ -1,4 +1,6 @@
-"""The checks of an executor: its connection, its machines, and values sent there."""
+"""The checks of an executor: its connection, its machines, and the sending of values to
+its tasks.
+"""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ JOB_ID: Final = "SLURM_JOB_ID"
 _SQUEUE_PATIENCE: Final = 10.0
 """Seconds to wait for an answer of SLURM."""
 _RESERVE: Final = 30.0
-"""Seconds from the end of the grace period to the end of the job, in which workers end
-and results are stored.
+"""Seconds between the end of the grace period and the end of the job. In this time,
+workers end and results are stored.
 """
 
 

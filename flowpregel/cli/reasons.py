@@ -83,7 +83,9 @@ def _changed_text(
 
 
 def tasks_beside(flow: Pregel) -> Iterator[Any]:
-    """Yield the tasks that are global variables of a flow's functions."""
+    """Yield the tasks that are global variables in the modules of a flow's
+    functions.
+    """
     for node in flow.nodes.values():
         for step in node.steps:
             for value in getattr(step, "__globals__", {}).values():

@@ -159,9 +159,10 @@ def _outcome_text(task: Mapping[str, Any], limits: PreviewLimits) -> str:
 
 
 def for_people(channels: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *channels* by their public names.
+    """Return *channels* with their public names.
 
-    With ``--internals``, all channels are returned by the engine's names.
+    With ``--internals``, all channels are returned, with the names that they have in
+    the program.
     """
     internals = console.has_flag("--internals")
     return by_public_name(channels, internals=internals)

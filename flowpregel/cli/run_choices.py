@@ -161,14 +161,16 @@ class AbandonedRuns:
         return self.reader.thread(thread_id)
 
     def flow_of(self, thread: ThreadInfo) -> Pregel:
-        """Import the flow that a thread's run recorded, or else `flow`."""
+        """Import the flow that a thread's run recorded, or the flow of this choice if
+        the run recorded none.
+        """
         if self.flow is not None and thread.metadata.get(FLOW) is None:
             return targets.load_flow(self.flow)
         return _recorded_flow(thread)
 
     def _is_left(self, thread: ThreadInfo, paused: PausedRuns) -> bool:
-        """Return whether a person must resume the run, because it is paused, or at a
-        breakpoint.
+        """Return whether the run is left to a person, because it is paused, or waits at
+        a breakpoint.
         """
         if paused.reason(thread.thread_id, thread.metadata):
             return True
@@ -177,7 +179,7 @@ class AbandonedRuns:
 
 
 def _queue_rank(thread: ThreadInfo, now: float) -> tuple[float, int, int]:
-    """Return the rank of a run among those that are due."""
+    """Return the sort key of a run among those that are due."""
     position = QueuePosition.of(thread.metadata) or QueuePosition()
     return position.rank(thread.created, now)
 

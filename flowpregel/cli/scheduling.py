@@ -195,8 +195,8 @@ class ScheduleFollower:
         paused = self.saver.paused()
         for name, scheduled in self.saver.schedules().items():
             is_ours = not self.flows or name in self.flows
-            # The schedule of a paused flow is skipped. The missed times are made up for
-            # when the pause has ended.
+            # The schedule of a paused flow is skipped. When the pause has ended,
+            # `enqueue_due` catches up on the missed times.
             if is_ours and not paused.reason("", {FLOW: name}):
                 count += self._enqueue_runs(name, scheduled, now)
         return count
@@ -257,8 +257,8 @@ class ScheduleFollower:
         before: ScheduledFlow,
         handled: float,
     ) -> None:
-        """Record the last due time that was handled, unless another process has
-        recorded a later one since it was read.
+        """Record that the due times up to *handled* have been handled. If another
+        process has recorded a later time since the schedule was read, keep that time.
         """
 
         def change(

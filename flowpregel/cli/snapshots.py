@@ -46,7 +46,7 @@ class RunSnapshot:
     running: Sequence[Mapping[str, Any]] = ()
     """The calls that run now, the longest first, as `StoreReader.live` returns them."""
     reports: Sequence[Mapping[str, Any]] = ()
-    """The tasks that made the calls and report their own progress."""
+    """The tasks that made the run's calls, and that report a progress of their own."""
     workers: Sequence[Mapping[str, Any]] = ()
     cpus: float | None = None
     """The number of CPUs that the workers on this machine use now, or None if it is

@@ -360,7 +360,9 @@ class WatchView(ProgressView):
         return lines
 
     def _reports_of_bodies(self) -> dict[str, dict[str, Any]]:
-        """Return the progress reports of the run's bodies, by id."""
+        """Return the progress that the run's bodies (the tasks that make calls) report,
+        by task id.
+        """
         reports: dict[str, dict[str, Any]] = {}
         for task in self._live["running"]:
             is_body = task["role"] == "body"

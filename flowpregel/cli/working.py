@@ -52,8 +52,8 @@ _PASSING: Final = (
     errors.StoreBusyError,
     errors.CommitUnknownError,
 )
-"""The classes of errors that pass when the store's server answers again. Other
-subclasses of `StoreError` name problems that a person must solve.
+"""The classes of errors that end by themselves when the store's server answers again.
+Other subclasses of `StoreError` name problems that a person must solve.
 """
 _LOOKS_IN: Final = 10.0
 """The shortest interval between the ends of two reads of the queue, as a multiple of
@@ -188,8 +188,8 @@ class RunWorker:
     _reason: str = ""
     """The reason why this process ends, or an empty string."""
     _kill_at: float = inf
-    """The monotonic time at which the remaining runs are stopped at once, after this
-    process was asked to end.
+    """The time, in monotonic seconds, at which the runs that still run are stopped at
+    once, because this process was asked to end earlier.
     """
     _due: list[ThreadInfo] = field(default_factory=list)
     """The threads whose runs were due when the queue was last read, in the order in
@@ -261,7 +261,7 @@ class RunWorker:
 
     def _is_empty(self, now: float) -> bool:
         """Return whether no run was due when the queue was read, and no scheduled run
-        waits until its jitter is over.
+        is still delayed by its jitter.
 
         Args:
             now: A time before the queue was read, in seconds since the epoch.
@@ -271,8 +271,8 @@ class RunWorker:
 
     @property
     def _delayed_until(self) -> float:
-        """The time at which the jitter of all scheduled runs is over, in seconds since
-        the epoch.
+        """The time, in seconds since the epoch, at which the last of the scheduled runs
+        begins, which are delayed by their jitter.
         """
         return 0.0 if self.schedules is None else self.schedules.delayed_until
 
@@ -435,7 +435,9 @@ class RunWorker:
         return Code.FAILED if ended.status == "failed" else Code.OK
 
     def _delay(self) -> _clock.TimedWait:
-        """Return a wait that ends when the jitter of all scheduled runs is over."""
+        """Return a wait that ends when the last of the scheduled runs begins. If runs
+        are active, or none is delayed, it ends only with an event.
+        """
         wait = _clock.TimedWait(partial(self._ended.put, _Ended("", "")))
         if not self._active:
             remaining = self._delayed_until - _clock.wall()
