@@ -18,8 +18,8 @@ from math import inf
 from typing import Final, Protocol
 
 _LONGEST: Final = 5.0
-"""The maximum number of seconds between two readings of the system clock, which may be
-adjusted at any time.
+"""The greatest number of seconds to sleep before the system clock is read again,
+because that clock may be set to another time during the wait.
 """
 
 
@@ -37,11 +37,12 @@ class TimedWait:
     """The id of the task that waits, or an empty string if a run waits."""
     is_busy: Callable[[Collection[str]], bool] = lambda waiting: False
     """A function that returns whether a task of the waiting run computes something. Its
-    argument is the ids of the tasks that only wait.
+    argument is the ids of those tasks that are themselves waiting for a time of the
+    clock.
     """
     is_lasting: bool = False
-    """True if the owner of the wait waits again and again. Between two waits, a test's
-    clock regards the owner as working, and skips no time.
+    """True if the owner of the wait (a run, for example) will soon begin another wait.
+    Between two waits, a test's clock regards the owner as working, and skips no time.
     """
 
 
@@ -64,7 +65,9 @@ class TimeSource(Protocol):
         """Register *wait*, which begins."""
 
     def leave(self, wait: TimedWait) -> None:
-        """Note that *wait* has ended. The owner of a lasting wait works from now on."""
+        """Note that *wait* has ended. From now on, the owner of a lasting wait is
+        regarded as working.
+        """
 
     def forget(self, wait: TimedWait) -> None:
         """Remove a lasting wait, whose owner has ended."""

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 STORES: Final = "flowpregel.stores"
 """The group of stores. A name is the scheme of URLs; a value is a `StorePlugin`."""
 EXECUTORS: Final = "flowpregel.executors"
-"""The group of executors. A name is a scheme of URLs, or the executor's whole name; a
-value is a function that returns an executor, given the part of the URL after ``://``.
+"""The group of executors. A name is a scheme of URLs, or the complete string that
+selects the executor. A value is a function that takes the part of the URL after ``://``
+and returns an executor.
 """
 COMMANDS: Final = "flowpregel.commands"
 """The group of commands. A name is the name of the command; a value is a
@@ -39,10 +40,10 @@ function that returns a flowpregel saver or cache, or None for an object of anot
 library.
 """
 STREAMS: Final = "flowpregel.streams"
-"""The group of stream modes that need an extra. A name is the mode; a value is a
-function that takes a run's metadata and the modes that are read, and returns an object
-that produces the items of the stream. The function's attribute ``make_manager`` passes
-callback handlers to the code of a node.
+"""The group of stream modes that need an extra (an optional dependency). A name is the
+mode; a value is a function that takes a run's metadata and the modes that the caller
+has requested, and returns an object that produces the items of the stream. The
+function's attribute ``make_manager`` passes callback handlers to the code of a node.
 """
 NOTEBOOKS: Final = "flowpregel.notebooks"
 """The group of views of a run in a notebook. A value is a function that takes a saver
@@ -103,7 +104,9 @@ def load_plugins(group: str) -> Iterator[Any]:
 
 
 def plugin_hint(group: str, name: str) -> str:
-    """Return advice for a name that no plug-in of a group has, or an empty string."""
+    """Return the end of the message that no plug-in of a group has this name: the
+    closest known name, or the advice to reinstall flowpregel. It may be empty.
+    """
     if not any(
         _package_of(entry_point) == _OWN
         for entry_points in _entry_points(group).values()
@@ -118,8 +121,8 @@ def plugin_hint(group: str, name: str) -> str:
 
 
 def extra_hint(group: str, name: str) -> str:
-    """Return advice that names the extra to install for a plug-in. It is empty if the
-    plug-in's package has no extra of that name.
+    """Return the advice, for a message, to install the extra (optional dependency) of a
+    plug-in. It is empty if the plug-in's package has no extra of that name.
     """
     for entry_point in _entry_points(group).get(name, []):
         package = entry_point.dist

@@ -43,7 +43,7 @@ class Points:
 
     Args:
         trace: The file to append to, if any.
-        fault: The point and the action, in the form of the environment variable.
+        fault: The point and the action, in the form of ``FLOWPREGEL_FAULT``.
         once: The file whose existence means that the action was done.
         prefix: The prefix of the names of this process's points.
 
@@ -66,8 +66,8 @@ class Points:
         self._at = int(at or 0)
 
     def passed(self, name: str, about: str) -> None:
-        """Count the passing of the point *name*, and perform the action if it is
-        due.
+        """Count that the process has passed the point *name*, and perform the action if
+        it is due.
         """
         name = self._prefix + name
         self._passed[name] += 1

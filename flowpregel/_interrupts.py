@@ -145,8 +145,9 @@ class _Hold:
         try:
             self.handlers[number](number, frame)
         except BaseException as error:
-            # An error whose class has only slots takes no new attribute, so it stays
-            # unmarked.
+            # The mark shows that a signal handler raised the error (see
+            # `is_from_handler`). An error whose class has only slots takes no new
+            # attribute, so it stays unmarked.
             with suppress(AttributeError):
                 setattr(error, _MARK, True)
             raise
@@ -352,8 +353,8 @@ class held_on_loop:
             return
         _hold.loops.remove(self._item)
         if threading.get_ident() != _main_ident:
-            # An abandoned generator may be closed on any OS thread, but only the main
-            # thread can restore the handlers. The next `defer_interrupts` or
+            # The generator of an abandoned run may be closed on any OS thread, but only
+            # the main thread can restore the handlers. The next `defer_interrupts` or
             # `held_on_loop` on the main thread restores them.
             return
         _hold.owner = self._was
@@ -429,12 +430,13 @@ def wakeup_on_signal(wait: Callable[[], Value], wake: Callable[[], None]) -> Val
 # -------------------------------------------------------------------- SIGTERM
 
 _ends: list[Callable[[str], bool]] = []
-"""The functions that ask a run to end: each takes the reason. Each returns True if the
-program must wait for the end of the run.
+"""The functions that ask a run to end, one for each run. Their argument is the reason.
+They return True if the program must wait for the end of the run.
 """
 _was_told = False
 """True once SIGTERM has asked the program to end after its runs."""
-# A child process must not end the runs, because they belong to the parent process.
+# The list is cleared in a forked child: its runs belong to the parent process, so a
+# SIGTERM to the child must not end them.
 os.register_at_fork(after_in_child=_ends.clear)
 
 

@@ -22,8 +22,8 @@ from typing import Final
 IS_USED: Final = sys.platform == "linux" and not os.environ.get("FLOWPREGEL_PORTABLE")
 """True if the functions of Linux are used, and not the fallbacks."""
 PID_NAMESPACE: Final = "/proc/self/ns/pid" if IS_USED else ""
-"""The file whose inode is the pid namespace of this process, or an empty string, which
-names no file.
+"""The file whose inode identifies the pid namespace of this process. It is an empty
+string, which is no path, if the functions of Linux are not used.
 """
 RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 """The number of bytes in the unit in which the kernel reports peak memory."""

@@ -140,8 +140,8 @@ class StorePlugin(ABC):
         return False
 
     def checks(self, location: str) -> Iterable[StoreCheck]:
-        """Yield checks of a store's surroundings, such as the disk and the rights on
-        it, for ``flowpregel doctor``.
+        """Yield checks of a store's surroundings, such as free disk space and
+        permissions, for ``flowpregel doctor``.
 
         Args:
             location: The location, as `full_location` returns it.
@@ -266,7 +266,9 @@ def _check_file_system(folder: str) -> StoreCheck:
 
 
 def _check_mode(folder: str) -> StoreCheck:
-    """Check that no other user may read a store."""
+    """Check that the permissions of a store's folder keep other users from reading the
+    store.
+    """
     mode = os.stat(folder).st_mode & 0o777
     is_private = not mode & 0o077
     finding = f"mode {mode:o}"

@@ -132,8 +132,9 @@ def no_such_attribute(
         >>> no_such_attribute(work, "task", "delay", {"delay": "write {name}(...)"})
         "task 'work' has no attribute 'delay': write work(...)"
     """
-    # The name is read from `vars` and may be missing, because the unknown attribute may
-    # be requested before the owner has a name.
+    # The name is read with `vars`, because the owner may not have got its ``name`` yet.
+    # An ordinary access to the missing name would call `__getattr__`, and so this
+    # function, again.
     attributes = vars(owner)
     name = attributes.get("name") or getattr(attributes.get("definition"), "name", "?")
     text = f"{kind} {name!r} has no attribute {attribute!r}"
@@ -166,7 +167,7 @@ def size_text(count: int) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a question that suggests the closest of the *known* names, or an empty
-    text if no name is close.
+    string if no name is close.
 
     Example:
         >>> did_you_mean("timeot", ["name", "timeout"])

@@ -18,7 +18,9 @@ _LONGEST: Final = 10_000
 """The greatest length of a traceback as text, in characters."""
 _LIBRARY: Final = os.path.dirname(os.__file__)
 _BETWEEN: Final = ("concurrent.futures._base", "asyncio.tasks")
-"""Modules whose stack frames may be between the user's frames and the library's."""
+"""Modules of the standard library whose stack frames are treated like the library's
+own, because the library waits for futures and tasks in them.
+"""
 
 
 class WorkerTraceback(Exception):
@@ -151,8 +153,8 @@ def give_notice(text: str, started_at: CodeLine | None = None) -> None:
 
 
 def _calling_frame() -> tuple[FrameType | None, int]:
-    """Return the frame that has called the library, and its ``stacklevel`` for the
-    caller of this function.
+    """Return the frame that has called the library, and the ``stacklevel`` with which
+    the caller of this function must call `warnings.warn` to refer to that frame.
     """
     frame, level = inspect.currentframe(), 0
     while frame is not None and str(frame.f_globals.get("__name__")).startswith(_OURS):

@@ -52,8 +52,9 @@ class Carried:
 
 
 _declared: dict[ContextVar[Any], VariablePlace | None] = {}
-"""The module and name of each variable that was declared with `carry`. They are None
-until the first use, because the variable's name is not yet bound at the declaration.
+"""The module and name of each variable that was declared with `carry`. The value is
+None until the variable is first sent, because at its declaration the variable is not
+yet bound to its name.
 """
 _stand_ins: dict[VariablePlace, ContextVar[Any]] = {}
 """The variables that this process uses in place of variables that it cannot import,
@@ -184,8 +185,8 @@ def _attach(headers: Mapping[str, str]) -> None:
     try:
         import opentelemetry.context as tracing  # noqa: PLC0415 - if the caller uses it
     except ImportError:
-        # A machine of a cluster may lack OpenTelemetry. Calls that the task makes still
-        # get the headers, because `_brought` contains them.
+        # A machine of a cluster may lack OpenTelemetry. The headers stay in `_brought`,
+        # so they are passed on to the calls that the task makes.
         return
     context = tracing.get_current()
     for propagator in _propagators():

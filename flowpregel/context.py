@@ -107,8 +107,9 @@ class Job:
     """
     run: RunInfo = _NO_RUN
     key: tuple[str, int] = ("", 1)
-    """The key of the attempt's events: the id of the task, and the attempt's number.
-    The task may have begun its next attempt by now.
+    """The key of the attempt's events: the id of the task, and the number of this
+    attempt. The number is needed because the task may already be in its next attempt
+    when an event arrives.
     """
     compares: bool = False
     """True if the calls that the task makes are recorded, and compared with the
@@ -138,8 +139,8 @@ def nothing(*_: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """The corrected cost of a running task. It is sent to the run like a chunk of the
-    stream, but not shown there.
+    """The corrected cost of a running task. It is sent to the run in the same way as a
+    chunk of the stream, but it does not appear in the stream.
     """
 
     tokens: float
@@ -156,7 +157,7 @@ class RunClient:
     call: Callable[..., Any] = nothing
     """A function that makes a call, and returns its future. The arguments are the node,
     the arguments of the call, the call's key if the call is recorded, and optionally
-    the future.
+    the future to complete with the result.
     """
     beat: Callable[[], None] = nothing
     """A function that reports that the task is alive."""
@@ -273,8 +274,9 @@ class Scope:
         return values
 
     def _prepared_updates(self, name: str, prepare: PrepareWrite) -> list[Any]:
-        """Return the writes to a channel so far, each changed by *prepare*, as the run
-        will do when the task has ended.
+        """Return the values that the task has written to a channel so far, completed by
+        *prepare* (for example, with the ids of messages) as the run will complete them
+        when the task has ended.
 
         Args:
             name: The name of the channel.
@@ -434,8 +436,8 @@ class PathRun:
     output: Any = None
     """The result of the path function."""
     delay: Awaitable[None] | None = None
-    """The object to await before the function is called, or None if there is nothing to
-    await.
+    """An awaitable that finishes the pending calls of async callback handlers, or None.
+    It must be awaited before the function is called.
     """
 
 

@@ -417,7 +417,9 @@ class StoreCorruptError(StoreError):
 
 
 class StoreForeignError(StoreError):
-    """A store was sealed with another key; none of the store's data was decoded."""
+    """A store was sealed (signed or encrypted) with another key. No data of the store
+    was decoded.
+    """
 
 
 class StoreFullError(StoreError):
@@ -445,7 +447,9 @@ class StoreBusyError(_DetailedError, StoreError):
 
 
 class CommitUnknownError(_DetailedError, StoreError):
-    """A commit's connection was cut: it is not known whether the commit has landed."""
+    """The connection was lost during a commit, so it is not known whether the data was
+    committed.
+    """
 
     path: str
     reason: str

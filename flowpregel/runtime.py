@@ -64,15 +64,15 @@ if TYPE_CHECKING:
 else:
     ContextT = TypeVar("ContextT")
 STOP_LOOK: Final = 0.05
-"""Seconds between two checks whether the run was asked to end, by a task that waits for
-that.
-"""
+"""Seconds between two checks by a task that waits until its run is asked to end."""
 pauses: ContextVar[bool] = ContextVar("pauses", default=False)
-"""True if a run that would wait for a time or a signal must stop instead."""
+"""True if a run must stop, instead of waiting inside the process for a time or a
+signal.
+"""
 SLEEPS_UNTIL: Final = "sleeps_until"
 AWAITS_SIGNAL: Final = "waits_for_signal"
-"""`SLEEPS_UNTIL` and this are keys of a mapping. If a run stops instead of waiting, it
-does so with an interrupt whose value is that mapping.
+"""`SLEEPS_UNTIL` and `AWAITS_SIGNAL` are the keys of the value of an interrupt. A run
+asks this interrupt when it stops instead of waiting for a time or a signal.
 """
 
 
@@ -261,7 +261,8 @@ class AttemptFiles:
         for part, output in self.outputs.items():
             _move_output(part, output.path)
             _sync_file(output.path.parent)
-        # The digests are computed last, because they are remembered by the final paths.
+        # The digests are computed after the move, because the cache of digests is keyed
+        # by path.
         if takes_digests:
             for output in self.outputs.values():
                 record = written_file(output.name, output.folder)
