@@ -64,8 +64,7 @@ def die_with_parent() -> None:
 
     Without Linux, this does nothing.
     """
-    # no mutant: Without this request, `watch_coordinator` ends the process a moment
-    # later.
+    # no mutant: Without this, `watch_coordinator` ends the process a moment later.
     if IS_USED:
         import ctypes  # noqa: PLC0415 - only a worker needs it
 

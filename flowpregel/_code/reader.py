@@ -79,8 +79,7 @@ class CodeDigest:
     refers to, by ``module:name``. If the content of a part could not be read, its
     meaning says so.
     """
-    # no mutant: Two digests with equal parts have equal sources, so a comparison of the
-    # sources would change nothing.
+    # no mutant: Digests with equal parts have equal sources, so this has no effect.
     source: str = dataclasses.field(repr=False, compare=False)
     """The source of the parts, which users can compare."""
     unseen: tuple[str, ...] = ()

@@ -236,8 +236,7 @@ class SourceFile:
 
         Each tree comes with the number of lines of the file before it.
         """
-        # no mutant: If the index is wrong, the caller finds the definition in the tree
-        # of the whole file.
+        # no mutant: If the index is wrong, the caller searches the whole file.
         index = bisect_right(self._starts, line - 1)
         if index > 0:
             first = self._starts[index - 1]
@@ -297,8 +296,7 @@ def _starts(lines: Sequence[str]) -> Iterator[int]:
     """
     is_decorated = False
     for index, line in enumerate(lines):
-        # no mutant: If an index is wrong, the caller finds the definition in the tree
-        # of the whole file.
+        # no mutant: If an index is wrong, the caller searches the whole file.
         if line[:1] not in _LAYOUT:
             if not is_decorated:
                 yield index

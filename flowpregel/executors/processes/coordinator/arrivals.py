@@ -32,8 +32,8 @@ class FailedStart:
     """The outcome of a task for which no worker can be started.
 
     Args:
-        error: The reason why workers cannot start: an error, or the packed error of the
-            pool's initializer.
+        error: The reason why workers cannot start: an error of this process, or the
+            packed error that the pool's initializer raised in a worker.
     """
 
     __slots__ = ("_error",)
@@ -43,7 +43,7 @@ class FailedStart:
         self._error = error
 
     def read(self) -> Outcome:
-        """Return the outcome, which is an error."""
+        """Return the outcome: an `ExecutorUnavailableError`."""
         error: Any = self._error
         if isinstance(error, PackedOutcome):
             failed = error.read()
@@ -66,10 +66,10 @@ class UnreadEnd(UnreadEvent):
     caught: Collection[str] | None = None
     is_plain: bool = False
     seconds: float = inf
-    """The longest time, in seconds, that unpickling the outcome may take."""
+    """The maximum number of seconds for unpickling the outcome."""
     earlier: Sequence[InFlight] = ()
-    """Tasks of the same run that ended earlier. Their inputs are dropped with this
-    event.
+    """Tasks of the same run that ended earlier. They are referenced here so that their
+    inputs are freed when the run drops this event, on the OS thread of the run.
     """
 
     @property
@@ -81,11 +81,12 @@ class UnreadEnd(UnreadEvent):
         return not isinstance(outcome, Returned)
 
     def read(self) -> Ended:
-        """Return the `Ended`. If the outcome cannot be unpickled, the error replaces
-        it.
+        """Return the `Ended` with the unpickled outcome. If unpickling raises an error,
+        this error becomes the outcome.
 
         Raises:
-            BaseException: A signal handler raised this error during the unpickling.
+            BaseException: A signal handler raised this error while the outcome was
+                unpickled.
         """
         self.earlier = ()
         planned, outcome = self.task.job.task, self.outcome
@@ -102,20 +103,25 @@ class UnreadEnd(UnreadEvent):
             outcome = Raised(WorkerDiedError(planned.name, pid, unreadable))
         match outcome:
             case Raised(WorkerDiedError(call="") | MachineLostError(call="") as died):
-                # The description of the call is added to the error only here, because
-                # it shows the call's arguments, which must be unpickled. The I/O
-                # thread, which noticed the death, must not do that.
+                # The description of the call is added to the error only here, on the OS
+                # thread of the run. It shows the call's arguments, which may have to be
+                # unpickled, and the I/O thread, which noticed that the worker died,
+                # must not do that.
                 died.call = planned.call
                 died.args = (*died.args[:-1], died.call)
         return Ended(*self.task.job.key, outcome, self.span, self.caught)
 
     def give_up(self) -> Ended:
-        """Return the `Ended` of a withdrawn task, without reading the result."""
+        """Return an `Ended` as if the task had been withdrawn, and leave the outcome
+        packed.
+        """
         self.earlier = ()
         return Ended(*self.task.job.key, Withdrawn(), self.span, self.caught)
 
     def time_out(self) -> Ended:
-        """Return the `Ended` of an attempt whose timeout passed during the reading."""
+        """Return the `Ended` of an attempt that exceeded its time limit while its
+        outcome was unpickled.
+        """
         task = self.task
         worker_log.warning(
             (
@@ -129,8 +135,8 @@ class UnreadEnd(UnreadEvent):
 
 
 def is_meant_for_program(error: BaseException) -> bool:
-    """Return whether *error* was raised by a signal handler, and not by the value that
-    was being unpickled.
+    """Return whether *error* was raised by a signal handler (for Ctrl-C, for example),
+    and not by code that unpickled a value.
     """
     return isinstance(error, KeyboardInterrupt) or is_from_handler(error)
 
@@ -143,22 +149,24 @@ def unreadable_result(task: str, error: BaseException) -> Raised:
 
 @dataclass(slots=True, eq=False)
 class _FromTask(UnreadEvent):
-    """A message of a running task. If the message cannot be unpickled, the task is
-    ended.
+    """A packed message that a running task has sent to its run. If the message cannot
+    be unpickled, the task is ended.
     """
 
     task: InFlight
     body: bytes
     refuse: Action
-    """A function that ends the task, if it has not ended."""
+    """A function that ends the task, unless it has ended."""
 
     @property
     def is_plain(self) -> bool:  # type: ignore[override]
-        """True if reading the message runs no code of the user's."""
+        """True if unpickling the message runs no code of the user's."""
         return serialization.is_plain(self.body)
 
     def read(self) -> Request | Emitted | None:
-        """Return the event, or end the task and return None if it cannot be read."""
+        """Return the message as an event. If it cannot be unpickled, end the task and
+        return None.
+        """
         try:
             return self._decoded()
         except BaseException as error:
@@ -174,7 +182,7 @@ class _FromTask(UnreadEvent):
 
 @dataclass(slots=True, eq=False)
 class UnreadChunk(_FromTask):
-    """A chunk for the run's custom stream, or a `Report`."""
+    """A chunk for the run's stream mode ``custom``, or a `Report`."""
 
     def _decoded(self) -> Emitted:
         return Emitted(self.task.job.task.id, serialization.unpack(self.body))
@@ -200,11 +208,11 @@ class UnreadOutput(UnreadEvent):
 
     @property
     def is_plain(self) -> bool:  # type: ignore[override]
-        """True if reading the text runs no code of the user's."""
+        """True if unpickling the text runs no code of the user's."""
         return serialization.is_plain(self.body)
 
     def read(self) -> None:
-        """Have the run store the text."""
+        """Pass the text to the run, which stores it."""
         try:
             self.job.run.keep_output(self.job, self.text_of(self.body))
         except Exception:  # noqa: BLE001 - the task and its run go on

@@ -3,29 +3,28 @@
 `assign` is a pure function, and the pool executes the plan that it returns. `assign`
 goes through the queue in order:
 
-* A task whose needs are free gets an idle worker, or a worker is started for it. Tasks
-  that are known to be short are sent as a batch, if they have the same needs: enough
-  tasks to keep the worker busy for `BATCH_SECONDS`, but no more than the worker's share
-  of the waiting tasks. The tasks of a batch run one after another, so a batch takes
-  only the resources of one task.
-* If a single task without needs waits, and a worker is idle, the worker gets the task,
-  and nothing else is compared. This is the case whenever a program waits for each call
-  before it makes the next call.
-* A task whose needs are not free reserves the resources that it lacks, so that small
-  tasks behind it never starve a large task. Tasks behind it with the same needs are
-  skipped. In this way one check for each kind of needs is enough, whatever the number
-  of waiting tasks.
+* A task whose needs (the resources that it takes while it runs) are free gets an idle
+worker, or a worker is started for it. Tasks that are known to be short are sent
+together as a batch, if they have the same needs. A batch has enough tasks to keep the
+worker busy for `BATCH_SECONDS`, but no more than the worker's share of the waiting
+tasks. The tasks of a batch run one after another, so a batch takes only the resources
+of one task. * If only one task waits, it has no special needs, and a worker is idle,
+this worker gets the task, and no resources are compared. This is the case whenever a
+program waits for each call before it makes the next call. * A task whose needs are not
+free reserves the resources that it lacks, so that small tasks behind it never starve a
+large task. Tasks behind it with the same needs are skipped. So the resources are
+compared only once for each combination of needs, whatever the number of waiting tasks.
 * A busy worker that will soon be idle gets its next tasks ahead of time, so that it
-  need not wait for a round trip.
-* Of the tasks of a run that have the same needs and depth, long ones come first.
-  Otherwise a long task at the end of the queue would run alone, while all other workers
-  are idle. Only such tasks change places with each other, so what a task can take
-  before another one is decided as if all came in order of arrival.
-* A task that waits for its calls lends its worker and its CPUs, and holds its other
-  resources. A task must never wait for resources that its own caller holds. So
-  reservations of other tasks do not apply to the calls of such a holder. If no task
-  runs and none can start, the first of these calls is returned as stuck, and the pool
-  refuses the call.
+need not wait for a round trip. * Of the tasks of a run that have the same needs and the
+same depth (the number of nested calls above them), long ones come first. Otherwise a
+long task at the end of the queue would run alone, while all other workers are idle.
+Tasks change places only with such tasks, which all need the same. So the order has no
+effect on which resources are free for tasks with other needs. * A task that waits for
+its calls lends its CPUs to other tasks, and holds its other resources. If its calls had
+to wait for tasks that wait for these resources, none of them could continue. So the
+reservations of other tasks do not apply to calls of a task that holds resources. If no
+task runs and none can start, the first of these calls is returned as stuck, and the
+pool refuses the call.
 """
 
 from __future__ import annotations
@@ -61,23 +60,26 @@ busy.
 """
 LARGEST_BATCH: Final = 1024
 OLDEST_EVERY: Final = 4
-"""Every `OLDEST_EVERY`-th turn of the queue goes to the task that has waited longest,
-if the waiting tasks have different priorities.
+"""The number of turns of the queue after which the task that has waited longest comes
+first, if the waiting tasks have different priorities. A turn ends when tasks are taken
+from the queue.
 
 Likewise, in every `OLDEST_EVERY`-th turn of a run, its tasks come in order of arrival.
 """
 _MOST_NAMES: Final = 32
-"""The greatest number of lines (of waiting tasks with the same name) that a run has. It
-bounds the cost of a decision if each task has a name of its own.
+"""The maximum number of lines of a run. The waiting tasks with the same name form a
+line. The limit bounds the cost of a decision if each task has a name of its own.
 """
 _OTHERS: Final = ""
-"""The name of the line for tasks with all further names."""
+"""The name of the one line for the tasks with all further names."""
 ROUNDING: Final = 1e-6
-"""The amount of a resource that a task may lack and still start, because amounts are
-rounded.
+"""The amount of a resource that a task may lack and still start. It allows for rounding
+errors in the sums of amounts.
 """
 StopReason: TypeAlias = TimeLimit | Literal["cancel"]
-"""The limit that a task has reached, or ``"cancel"`` if its run cancels it."""
+"""The reason why a task is stopped: the time limit that it has reached, or ``"cancel"``
+if its run cancels it.
+"""
 
 
 # ------------------------------------------------ tasks
@@ -88,16 +90,18 @@ class Needs:
     """The resources that a task needs while it runs."""
 
     amounts: dict[str, float]
-    """The amounts of ``cpus``, ``memory``, ``gpus``, and of named limits."""
+    """The amounts of ``cpus``, ``memory`` (in bytes) and ``gpus``, and the numbers of
+    slots of named limits.
+    """
     threads: int | None = None
     rate: str | None = None
     """The name of the rate that limits how often such tasks start, or None."""
     is_measured: bool = False
-    """True if the memory is an estimate, measured in earlier calls. No task is refused
-    because of an estimate.
+    """True if the user has set no memory, so that the amount is an estimate from
+    earlier calls. No task is refused because of an estimate.
     """
     is_below: bool = False
-    """True if a caller that waits for the task holds resources."""
+    """True if the task was called by a task that holds resources while it waits."""
     is_fresh: bool = False
     """True if the task needs a new worker, which ends after the task."""
     is_exclusive: bool = False
@@ -105,7 +109,9 @@ class Needs:
 
     @property
     def is_alone(self) -> bool:
-        """True if a task with these needs must not share a batch."""
+        """True if a task with these needs must be sent to a worker alone, not in a
+        batch.
+        """
         return self.is_fresh or self.rate is not None
 
 
@@ -115,8 +121,8 @@ ONE_CPU: Final = Needs({"cpus": 1.0})
 
 @dataclass(slots=True, eq=False)
 class Execution:
-    """One execution of a task on a worker, which begins when the task is sent and lasts
-    until the task ends or the pool takes it back.
+    """One execution of a task on a worker. It begins when the task is sent to the
+    worker, and ends with the task, or when the pool takes the task back.
     """
 
     worker: Any = None
@@ -124,19 +130,21 @@ class Execution:
     another machine. None if no worker has the task any more.
     """
     number: int = 0  # no mutant: The task gets another number when it is sent.
-    """The number that identifies the task on the worker's link. Each execution has a
-    new number.
+    """The number that identifies the task in the messages (frames) on the worker's
+    link. Each execution has a new number.
     """
     sent: float = 0.0
     """The time at which the task was sent, in monotonic seconds."""
     alive: float = 0.0
     """The time of the task's last sign of life, in monotonic seconds."""
     calls: set[int] = field(default_factory=set)
-    """The numbers that identify, on the link, the calls for which the task waits."""
+    """The numbers of the requests, on the link, with which the task has made the calls
+    for which it waits.
+    """
     stopping: StopReason | None = None
     """The reason why the task must stop, or None if it need not stop."""
     timer: Timer | None = None
-    """The timer for the task's timeout or, after the stop signal, for killing the
+    """The timer that checks the task's timeout or, after the stop signal, kills the
     worker.
     """
     unreadable: str | None = None
@@ -145,9 +153,9 @@ class Execution:
     """
 
     def note_unreadable(self, error: BaseException) -> None:
-        """Note that reading a message of the task raised *error*."""
-        # The description is stored with the task, because the task's end may already
-        # have been posted. The run finds it there when it reads the end.
+        """Note that unpickling a message of the task raised *error*."""
+        # The end of the task may already have been posted to the run. So the
+        # description is stored here, where the run finds it when it unpickles the end.
         self.unreadable = unreadable_message(error)
 
     def release(self) -> None:
@@ -159,12 +167,12 @@ class Execution:
 
 @dataclass(slots=True, eq=False)
 class InFlight:
-    """A job in the pool, from its admission until its end is posted. The record has
-    the job and its last execution.
+    """The pool's record of a job, from the time at which the pool accepts the job until
+    its end is posted.
     """
 
     id: int
-    """The id among the pool's jobs. A later job has a greater id."""
+    """The id among the pool's jobs. It is greater than the ids of all earlier jobs."""
     job: Job
     mailbox: Mailbox
     code: NodeCode
@@ -173,16 +181,20 @@ class InFlight:
     body: bytes = b""
     """The packed job, or empty bytes after the job has ended."""
     refs: Sequence[BufferRef] = ()
-    """The buffers of *body* that are in shared memory."""
+    """The references to large buffers of the job that are in shared memory, not in
+    *body*.
+    """
     execution: Execution = field(default_factory=Execution)
     """The last execution of the task. Its worker is None while the task waits."""
     failed_starts: int = 0
-    """The number of workers that got the task and died before they began any task."""
+    """The number of times that a worker got the task and died before it began any
+    task.
+    """
     priority: int = 0
     needs: Needs | None = None
     """The needs of the task, or None if it needs one worker and nothing else."""
     gpus: Sequence[str] = ()
-    """The names of the task's GPUs, if an engine has chosen them for the pool."""
+    """The names of the task's GPUs, if an engine (Dask, Ray) has assigned them."""
 
     @property
     def seconds(self) -> float:
@@ -196,15 +208,17 @@ class InFlight:
         return self.code.seconds
 
     def next_limit(self) -> TimeLimit:
-        """Return the limit that the task, which has a timeout, reaches first, in
-        monotonic seconds.
+        """Return the time limit that the task, which has a timeout, reaches first. Its
+        time is in monotonic seconds.
         """
         policy: Any = self.job.task.timeout
         limit: TimeLimit = policy.next_limit(self.execution.sent, self.execution.alive)
         return limit
 
     def stopped(self) -> Outcome:
-        """Return the outcome of the task after the pool has stopped it."""
+        """Return the outcome of the task, which was stopped for the reason
+        `Execution.stopping`.
+        """
         limit = self.execution.stopping
         if not isinstance(limit, TimeLimit):
             return Withdrawn()
@@ -213,15 +227,18 @@ class InFlight:
 
 
 _Lines: TypeAlias = dict[tuple[Needs | None, int, str], list[InFlight]]
-"""The waiting tasks of one run, by needs, depth (of nested calls) and name. Each list,
-a line, is sorted by id.
+"""The waiting tasks of one run, by needs, by depth (the number of nested calls above
+them) and by name. Each list (a line) is sorted by id, so in order of arrival.
 """
 _Turn: TypeAlias = tuple[int, InFlight]
-"""A turn of a line: the id of a task of the line, and the task whose turn it is."""
+"""A turn of a task: the id that determines its position among the turns, and the task.
+After a reordering, this is the id of another task.
+"""
 _Head: TypeAlias = tuple[int, int, Needs | None, InFlight, Iterator[_Turn]]
-"""The next turn of the tasks with the same needs and depth, as an item of a heap: the
-negative depth, the number of the turn, the needs, the task, and the further turns. No
-two heads of a run have the same number, so the needs and tasks are never compared.
+"""The next turn among the tasks with the same needs and depth, as an item of a heap:
+the negative depth, the id of the turn, the needs, the task, and the iterator of further
+turns. No two heads of a run have the same id, so the heap never compares needs or
+tasks.
 """
 _id_of: Final = attrgetter("id")
 
@@ -232,10 +249,12 @@ class _RunTasks:
 
     lines: _Lines = field(default_factory=dict)
     turns: int = 1
-    """The number of the run's next turn."""
+    """The number of the run's next turn. A turn of a run is one in which tasks of the
+    run are taken from the queue.
+    """
     changed: int = 0
-    """The number of the last turn of the queue in which a task of the run was
-    removed.
+    """The number of the latest turn of the queue in which a task of the run was
+    taken.
     """
 
 
@@ -243,25 +262,24 @@ class TaskQueue:
     """A queue of the tasks that wait for a worker. Tasks are ordered by priority. Runs
     with the same priority take turns, and called tasks come before their callers.
 
-    A task that calls another task occupies its worker until the answer arrives. In
-    order of arrival, a thousand such callers would occupy a thousand workers before the
-    first called task had its turn. So the most deeply nested tasks of a run come first,
-    and tasks of the same depth come in order of arrival. The runs take turns, so that a
-    run of two tasks does not wait for a run of two hundred tasks. If priorities differ,
-    every `OLDEST_EVERY`-th turn goes to the oldest task of all, so that every task has
-    its turn eventually.
+    A task that calls another task occupies its worker until the answer arrives. If
+    tasks started in order of arrival, a thousand such callers would occupy a thousand
+    workers before the first called task had its turn. So the most deeply nested tasks
+    of a run come first, and tasks of the same depth come in order of arrival. The runs
+    take turns, so that a run of two tasks does not wait for a run of two hundred tasks.
+    If priorities differ, the oldest task of all comes first in every `OLDEST_EVERY`-th
+    turn, so that every task starts eventually.
 
-    Tasks of a run with the same needs and depth wait in one line. If the first task of
-    a line cannot start, the whole line is skipped at once. Within a line, the task
-    whose earlier calls took longest comes first, see `_longest_first`. Every
-    `OLDEST_EVERY`-th turn of a run is in order of arrival, so that a short task has its
-    turn eventually.
+    If a task cannot start, all tasks with the same needs are skipped at once. Among the
+    tasks with the same needs and depth, the one whose earlier calls took longest comes
+    first (see `_longest_first`). But in every `OLDEST_EVERY`-th turn of a run, its
+    tasks come in order of arrival, so that a short task starts eventually.
     """
 
     def __init__(self) -> None:
         self._levels: dict[int, dict[object, _RunTasks]] = {}
-        """The waiting tasks, by priority and run. The run that has waited longest for
-        its turn comes first.
+        """The waiting tasks, by priority and run. Within a priority, the run that has
+        waited longest for its turn is the first.
         """
         self._turns = 1
         self.count: int = 0
@@ -272,7 +290,8 @@ class TaskQueue:
         return self.waiting(())
 
     def waiting(self, blocked: Collection[Needs | None]) -> Iterator[InFlight]:
-        """Yield the tasks in queue order, except tasks whose needs are in *blocked*.
+        """Yield the tasks in the order of their turns, except tasks whose needs are in
+        *blocked*.
 
         The caller may add needs to *blocked* between two tasks. The iterator ends when
         *blocked* contains all needs.
@@ -335,7 +354,9 @@ class TaskQueue:
                 del self._levels[task.priority]
 
     def _discard(self, task: InFlight, lines: _Lines) -> None:
-        """Remove *task* from *lines*, if *lines* contain it."""
+        """Remove *task* from *lines*, the waiting tasks of one run, if it is in
+        them.
+        """
         needs = task.needs
         planned = task.job.task
         for name in (planned.node.name, _OTHERS):
@@ -355,7 +376,7 @@ class TaskQueue:
             break
 
     def take(self, count: int) -> list[InFlight]:
-        """Remove the first *count* tasks, and return them."""
+        """Remove the first *count* tasks from the queue, and return them."""
         tasks = [*islice(self, count)]
         self.remove(tasks)
         return tasks
@@ -408,8 +429,8 @@ def _in_order(run: _RunTasks, blocked: Collection[Needs | None]) -> Iterator[InF
 
 
 def _heads_of(run: _RunTasks) -> list[_Head]:
-    """Return the next turn of a run for each kind of task: each combination of needs
-    and depth.
+    """Return a heap of the next turns of a run, one for each combination of needs and
+    depth.
     """
     is_by_arrival = run.turns % OLDEST_EVERY == 0
     kinds: dict[tuple[Needs | None, int], list[list[InFlight]]] = {}
@@ -433,15 +454,15 @@ def _by_arrival(lines: Collection[Iterable[InFlight]]) -> Iterator[_Turn]:
 
 
 def _longest_first(lines: Collection[list[InFlight]]) -> Iterator[_Turn]:
-    """Return the turns of tasks with the same needs and depth, in which long tasks come
-    first.
+    """Return the turns of tasks with the same needs and depth in an order in which long
+    tasks come first.
 
-    * If no call of a task has ended, its calls keep their turns. Only the very first
-      one comes before all others, so that the task's duration becomes known.
-    * The other turns go to the tasks whose calls take longest. Calls of the same task
-      keep their order.
-    * Tasks that take less than `BATCH_SECONDS` are the last, in order of arrival. They
-      would gain nothing from another order, and they are sent in batches.
+    * If no call of a task function has ended, so that its duration is unknown, its
+    calls keep their turns. Only the very first one comes before all others, so that the
+    duration becomes known. * The other turns go to the calls with the longest expected
+    duration. Calls of the same function keep their order. * Calls that take less than
+    `BATCH_SECONDS` come last, in order of arrival. They are sent in batches, and would
+    gain nothing from another order.
 
     Args:
         lines: The lines with these needs and this depth.
@@ -480,19 +501,17 @@ def _seconds_of_first(line: Sequence[InFlight]) -> float:
 
 
 class WorkerLoad(NamedTuple):
-    """The part of a worker's load that `assign` needs."""
+    """The load of a worker, as far as `assign` needs to know it."""
 
     state: WorkerState
     seconds: float = 0.0
-    """The expected seconds until the worker has run its tasks."""
+    """The expected number of seconds until the worker has run its present tasks."""
     kind: WorkerKind = PLAIN
     held: Mapping[str, float] = MappingProxyType({})
-    """The amounts of the resources that the worker's tasks take, by the resources'
-    names.
-    """
+    """The amounts that the worker's tasks take, by the name of the resource."""
     needs: Needs | None = None
-    """The common needs of the worker's tasks, or None if they need one worker and
-    nothing else.
+    """The needs of the worker's tasks, which all have the same, or None if they need
+    one worker and nothing else.
     """
 
 
@@ -504,9 +523,9 @@ class PoolLimits(NamedTuple):
     keep: int = 0
     """The number of workers that are kept even if no task waits."""
     batch: int = LARGEST_BATCH
-    """The greatest number of tasks that a worker gets at once."""
+    """The maximum number of tasks that are sent to a worker at once."""
     amounts: Mapping[str, float] = MappingProxyType({"cpus": inf})
-    """The amount of each resource. The amount of a rate is the number of tasks that may
+    """The amount of each resource. For a rate, this is the number of tasks that may
     start now.
     """
     gpus: tuple[str, ...] = ()
@@ -517,19 +536,19 @@ class Assignment:
     """The plan of `assign`: the workers to start, and the tasks to send."""
 
     starts: list[WorkerKind] = field(default_factory=list)
-    """The kinds of the workers to start, one for each worker."""
+    """The workers to start: the kind of each."""
     sends: list[tuple[int, list[InFlight]]] = field(default_factory=list)
-    """The index of each worker that gets tasks, with these tasks."""
+    """The tasks to send: pairs of a worker's index and the tasks for this worker."""
     lacking: set[str] = field(default_factory=set)
     """The names of the resources that waiting tasks lack."""
     stuck: tuple[InFlight, str] | None = None
-    """A task that can never start, with the resource that it lacks, because tasks that
-    wait for their calls hold the resource. None if there is no such task.
+    """A task that can never start, and the name of the resource that it lacks, which is
+    held by tasks that wait for their calls. None if there is no such task.
     """
 
 
 class RemainingResources:
-    """The resources and workers of a pool that are not assigned yet.
+    """The resources and workers of a pool that `assign` has not assigned yet.
 
     Args:
         workers: The loads of the workers.
@@ -546,8 +565,8 @@ class RemainingResources:
                 self._subtract(worker)
         states = [worker.state for worker in workers]
         self._kinds: dict[int, WorkerKind] = {}
-        """The kinds of the workers that have no task, by the workers' indices. Idle
-        workers come before starting ones.
+        """The kinds of the workers that have no task, by the index of the worker. Idle
+        workers come before those that are still starting.
         """
         for state in (WorkerState.IDLE, WorkerState.STARTING):
             for index, worker in enumerate(workers):
@@ -559,8 +578,8 @@ class RemainingResources:
         """True if no worker runs a task."""
         gone = states.count(WorkerState.WAITING) + states.count(WorkerState.STOPPING)
         self.missing: int = min(limits.size, limits.keep) - (len(states) - gone)
-        """The number of workers that must be started, so that the pool has as many as
-        it keeps.
+        """The number of workers to start even without waiting tasks (see
+        `PoolLimits.keep`).
         """
         self.reserved: set[str] = set()
         """The names of the resources that are reserved, because a task waits for them.
@@ -598,8 +617,8 @@ class RemainingResources:
             for name, amount in amounts.items()
             if name in reserved or amount > self.amounts[name] + ROUNDING
         }
-        # If the memory that a task needs is only an estimate, it must not prevent the
-        # task from running while no other task runs.
+        # An estimate of the memory that a task needs must not prevent the task from
+        # running if no other task runs.
         is_guess = self.is_quiet and needs.is_measured and lacking == {"memory"}
         if lacking and not is_guess:
             self.reserved |= lacking
@@ -612,7 +631,9 @@ class RemainingResources:
         return True
 
     def take_worker(self, task: InFlight) -> int | WorkerKind:
-        """Return the index of the worker for *task*, or the kind of worker to start."""
+        """Return the index of a worker without a task that suits *task*, or the kind of
+        worker to start for it.
+        """
         needs = task.needs or ONE_CPU
         count = int(needs.amounts.get("gpus", 0))
         free = task.gpus or self._gpus
@@ -639,18 +660,18 @@ class RemainingResources:
         if worker.state is not WorkerState.BUSY or worker.seconds > BATCH_SECONDS:
             return 0
         if self.slots < 0:
-            # The pool was made smaller. A worker that must stop gets no more tasks,
-            # because it stops only when it is idle.
+            # The pool was made smaller, so some workers must stop. A worker stops only
+            # when it is idle, so busy ones get no more tasks.
             return 0
         if self.amounts["cpus"] < -ROUNDING:
-            # More CPUs are in use than exist, because a task that had lent its CPUs
-            # runs again. A worker gives up its CPUs when its tasks have ended, so no
-            # tasks are added.
+            # More CPUs are taken than exist, because a task that had lent its CPUs
+            # while it waited runs again. A worker frees its CPUs when its tasks have
+            # ended, so it gets no more tasks.
             return 0
         needs = worker.needs or ONE_CPU
         if not needs.is_below and not self.reserved.isdisjoint(needs.amounts):
-            # An earlier task waits for resources that these tasks would take, so the
-            # worker gets no task ahead of time.
+            # An earlier task waits for resources that the next tasks for this worker
+            # would take, so it gets none ahead of time.
             return 0
         count = waiting.get(worker.needs, 0)
         return min(count // self.limits.size, self.limits.batch)
@@ -662,14 +683,15 @@ def assign(
     limits: PoolLimits,
     passing: Collection[str] = (),
 ) -> Assignment:
-    """Return what to do next with the tasks of *queue*.
+    """Decide which tasks of *queue* to send to which workers, and which workers to
+    start.
 
     Args:
         queue: The tasks that wait.
         workers: The loads of the workers.
         limits: The limits of the pool.
-        passing: The names of the resources that may become free although no task ends.
-            These are rates, and the slots of limits that other programs hold.
+        passing: The names of the resources that may become free without the end of a
+            task in this pool: rates, and limits of which other programs hold slots.
     """
     only_send = _only_send(queue, workers, limits)
     if only_send is not None:
@@ -689,11 +711,10 @@ def assign(
 def _only_send(
     queue: TaskQueue, workers: Sequence[WorkerLoad], limits: PoolLimits
 ) -> tuple[int, list[InFlight]] | None:
-    """Return the index of an idle worker and the only waiting task, if sending the task
-    to the worker is the whole assignment; otherwise, return None.
+    """Return the index of an idle worker and the only waiting task in the simple case:
+    `assign` would only send this task to this worker. Otherwise, return None.
 
-    This is only a shortcut, which avoids comparing the resources: without this
-    function, `assign` would return the same.
+    Without this shortcut, `assign` would return the same, but would compare resources.
     """
     if queue.count != 1 or limits.keep > len(workers) or limits.amounts["cpus"] != inf:
         return None
@@ -705,11 +726,11 @@ def _only_send(
 
 
 def _first_idle(workers: Sequence[WorkerLoad], size: int) -> int | None:
-    """Return the index of the first idle worker for tasks without needs.
+    """Return the index of the first idle worker for tasks without special needs.
 
     Return None if no worker is idle, or if *size* workers are busy already. Return None
-    also if a worker is neither idle nor busy: then `assign` must make its whole plan,
-    which may start another worker.
+    also if a worker is neither idle nor busy, since `assign` may then have to start
+    another worker.
     """
     idle: int | None = None
     busy = 0
@@ -735,7 +756,8 @@ def _assign_free_workers(
     The assignments are added to *result*.
 
     Returns:
-        The tasks that were taken from *waiting* but are not sent now.
+        The tasks that were taken from the iterator *waiting*, but not assigned to an
+        idle worker.
     """
     unsent: list[InFlight] = []
     task = next(waiting, None)
@@ -762,9 +784,10 @@ def _assign_free_workers(
 def _batch_of(
     needs: Needs | None, tasks: Iterator[InFlight], least: int, most: int
 ) -> tuple[list[InFlight], InFlight | None]:
-    """Return a batch of the first of *tasks*, all with the same *needs*, and the task
-    after the batch. The batch has at most *most* tasks. Only the first *least* of them
-    are taken even if they last longer than `BATCH_SECONDS` together.
+    """Return a batch of the first of *tasks*, all with the needs *needs*, and the task
+    after the batch. The batch has at most *most* tasks, which take at most
+    `BATCH_SECONDS` together. The first *least* tasks are taken even if they take
+    longer.
     """
     batch: list[InFlight] = []
     seconds = 0.0
@@ -782,7 +805,8 @@ def _ahead(
 ) -> Iterator[tuple[int, list[InFlight]]]:
     """Yield the indices of busy workers, and the tasks to send to each ahead of time.
 
-    The last tasks in the queue are left for the first worker that becomes idle.
+    A worker gets no more than its share of the queue, so some tasks are left for
+    whichever worker becomes idle first.
     """
     for index, worker in enumerate(free.workers):
         most = free.most_ahead(worker, queue.counts)
@@ -798,14 +822,14 @@ def _ahead(
 def stuck_task(
     blocked: Iterable[tuple[InFlight, set[str]]], passing: Collection[str]
 ) -> tuple[InFlight, str] | None:
-    """Return the first task that lacks a resource which its waiting callers may hold,
-    and the name of that resource. Return None if there is no such task.
+    """Return the first task that lacks a resource which tasks that wait for their calls
+    may hold, and the name of that resource. Return None if there is no such task.
 
     This is called only if no task runs.
 
     Args:
-        blocked: The first task of each kind of needs, with the names of the resources
-            that it lacks.
+        blocked: The first task with each combination of needs that cannot be met, and
+            the names of the resources that it lacks.
         passing: The names of the resources that may become free although no task ends.
     """
     lasting = [(task, lacking - {*passing}) for task, lacking in blocked]

@@ -1,4 +1,5 @@
-"""The packing of nodes' code, and the caches of packed code in the coordinator.
+"""The packing (pickling) of nodes with their code, and the caches of packed code in the
+coordinator.
 
 ::
 
@@ -9,10 +10,10 @@
                           SentCodes --- bytes, or nothing -+
                                         and what to drop
 
-A task must run the code in its state at the time of the call. So a node is packed for
-each call, unless its `References` show that the node still refers to the very same
-objects. In this case its last packing is used again. Code with the same bytes has the
-same digest, and is sent to a worker once.
+A task must run the code that exists at the time of the call, with the values to which
+the code then refers. So a node is packed for each call, unless its `References` show
+that the node still refers to the very same objects. In this case its last packing is
+used again. Code with the same bytes has the same digest, and is sent to a worker once.
 
 Each code cache is bounded by bytes, since a closure may contain a large array. The
 least recently used code is dropped first. The coordinator decides which code a worker
@@ -60,12 +61,13 @@ class Packing:
     """The last packed form of one node."""
 
     node: Node
-    """The node. While this record refers to it, no other node or function can get its
-    id.
+    """The node. Because this record refers to it, no other object can get its id, which
+    is the cache key.
     """
     code: NodeCode
     references: References | None
-    """The objects that the code refers to, or None if the code is packed for each call.
+    """The objects that the code refers to, or None if the node must be packed again for
+    each call.
     """
 
 
@@ -78,7 +80,9 @@ class PackedCodes:
     def __init__(self) -> None:
         self._packings: RecentlyUsed[Hashable, Packing] = RecentlyUsed()
         self._by_digest: WeakValueDictionary[bytes, NodeCode] = WeakValueDictionary()
-        """The code to which a packing or a task in the pool refers, by digest."""
+        """The packed code that is still in use by a `Packing` or a task in a pool, by
+        digest.
+        """
         self._named: set[str] = set()
         """The names of the nodes for which a warning about large code was logged."""
 
@@ -88,11 +92,11 @@ class PackedCodes:
         return self._packings.size
 
     def code_of(self, node: Node, key: Hashable = None) -> NodeCode:
-        """Return the current code of *node*.
+        """Return the packed code of *node* in its present state.
 
         Args:
             node: The node.
-            key: The cache key, or None for the id of *node*.
+            key: The key of the cache entry, or None for the id of *node*.
 
         Raises:
             TaskSerializationError: A part of *node* cannot be pickled.
@@ -109,8 +113,8 @@ class PackedCodes:
         be packed.
         """
         key: Hashable = id(function)
-        # A method is identified by its function and its object, because each access
-        # creates a new method object with a new id.
+        # The key of a method consists of two ids, those of the function and the object.
+        # Each access to a method creates a new method object, with a new id.
         if isinstance(function, MethodType):
             key = id(function.__func__), id(function.__self__)
         packing = self._packings.get(key)
@@ -125,9 +129,9 @@ class PackedCodes:
             return node, None
 
     def _pack(self, key: Hashable, node: Node, packing: Packing | None) -> NodeCode:
-        # The references are read before the node is packed, so that a change during the
-        # packing is noticed at the next call. If an earlier search has found that parts
-        # of the code can change unnoticed, the references are not searched again.
+        # The references are collected before the node is packed, so that a change
+        # during the packing is noticed at the next call. They are not collected again
+        # if this failed before, because parts of the code can change unnoticed.
         references = None
         if packing is None or packing.references is not None:
             references = references_of(node)
@@ -150,15 +154,15 @@ class PackedCodes:
 
 
 codes: Final = PackedCodes()
-"""The packings of this process."""
+"""The cache of packed nodes of this process."""
 # A forked process gets a new cache with a new lock. If another OS thread held the old
 # lock during the fork, it would never be released in the forked process.
 os.register_at_fork(after_in_child=codes.__init__)  # type: ignore[misc]
 
 
 def _warn_of_size(node: Node, size: int) -> None:
-    """Warn that the code of *node* is large, and name the value that takes most of the
-    bytes.
+    """Warn that the packed code of *node* is large, and name the captured value that
+    takes most of the bytes.
     """
     callables = [step.func or step.coroutine for step in node.steps]
     captures = {
@@ -182,7 +186,9 @@ def _warn_of_size(node: Node, size: int) -> None:
 
 
 def _captures(target: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the names and values that are pickled with a callable."""
+    """Yield the names and values that a callable captures, which are pickled with
+    it.
+    """
     if isinstance(target, partial):
         yield from (
             (f"argument {number}", value) for number, value in enumerate(target.args)
@@ -211,9 +217,9 @@ def _size_of(value: Any) -> int:
 
 
 class CalledNodes:
-    """A cache of the nodes that tasks in workers have called most recently.
+    """A cache of the unpickled nodes that tasks in workers have called most recently.
 
-    Calls with the same code share one node.
+    Calls with the same packed node get the same node object.
     """
 
     def __init__(self) -> None:

@@ -17,32 +17,33 @@ _LONGEST_LINE: Final = 2_000
 
 
 def last_lines(text: str) -> str:
-    """Return the last lines of *text*, with very long lines cut."""
+    """Return the last lines of *text*. Very long lines are shortened."""
     return "\n".join(
         line[:_LONGEST_LINE] for line in text.split("\n")[-1 - _TAIL_LINES :]
     )
 
 
 def reap(process: Any) -> tuple[int | None, int | None] | None:
-    """Reap the loky *process*, or return None if it has not ended.
+    """Collect the exit status of the loky *process*, or return None if it has not
+    ended.
 
     Returns:
         The exit code, which is negative for a signal, and the peak memory in bytes. The
-        peak memory is None if another part of the program has already reaped the
-        process.
+        peak memory is None if other code in this program has already collected the
+        status.
     """
     try:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
     except ChildProcessError:
-        # multiprocessing, which reaps its children whenever it starts a new child, has
-        # reaped this process. Its exit code is read from the process object.
+        # multiprocessing has already collected the status, as it does for all children
+        # whenever it starts a new one. The exit code is read from its process object.
         process.join(0)
         return process.exitcode, None
     if pid == 0:
         return None
     code = os.waitstatus_to_exitcode(status)
-    # The exit code is given to loky's object, because loky would otherwise wait for the
-    # process, which has already been reaped.
+    # The exit code is stored in loky's process object. Otherwise loky would wait for a
+    # process that no longer exists.
     process._popen.returncode = code  # noqa: SLF001 - there is no public way to tell it
     process.join(0)
     return code, usage.ru_maxrss * _linux.RSS_UNIT
@@ -72,8 +73,8 @@ def memory_of(pid: int) -> int:
 
 
 def forget_peak(pid: int) -> None:
-    """Have the kernel measure the peak memory of a process from now on, if the system
-    supports that.
+    """Make the kernel start its measurement of a process's peak memory again, if the
+    system supports that.
     """
     file = _linux.open_proc(f"{pid}/clear_refs", os.O_WRONLY)
     if file is not None:
@@ -112,7 +113,7 @@ def count_oom_kills() -> int:
 
 
 def cause_of(exit_code: int | None, *, oom: bool) -> str:
-    """Return a description of the end of a worker that the pool did not kill.
+    """Describe why a worker ended that the pool did not kill.
 
     Args:
         exit_code: The exit code, which is negative for a signal, or None if it is
@@ -132,16 +133,16 @@ def cause_of(exit_code: int | None, *, oom: bool) -> str:
 
 
 def unreadable_message(error: BaseException) -> str:
-    """Return a description of the end of a worker, or of a task, whose message raised
-    *error* when the coordinator read it.
+    """Describe why a worker or a task was ended: the coordinator could not unpickle its
+    message, because of *error*.
     """
     cause = f"{type(error).__name__}: {error}"
     return f"the coordinator cannot read its message ({cause})"
 
 
 def describe(peak_rss: int | None, tail: str) -> str:
-    """Return a description of a worker that has ended: its peak memory and its last
-    stderr lines.
+    """Describe a worker that has ended: its peak memory and the last lines on its
+    stderr.
     """
     parts = [] if peak_rss is None else [f"peak memory: {peak_rss / 2**20:.0f} MiB"]
     if tail.strip():

@@ -37,12 +37,12 @@ class JobEncoder:
 
     def __init__(self, arena: Arena) -> None:
         self.repeats_calls: bool = False
-        """True if a task may be lost with its machine. It is then started again, and
-        repeats its calls.
+        """True if a task may be lost with its machine, and is then started again, so
+        that it repeats its calls.
         """
         self.arena: Arena = arena
         self.code_of: Callable[[Node], NodeCode] = codes.code_of
-        """The function that packs the code of a node."""
+        """A function that returns the packed code of a node."""
         self._ids = count(1)
         self._called = CalledNodes()
 
@@ -74,7 +74,7 @@ class JobEncoder:
         return InFlight(next(self._ids), job, mailbox, code, contexts, body, refs)
 
     def inline_buffers(self, task: InFlight) -> None:
-        """Copy the buffers of *task* from shared memory into its packed job."""
+        """Copy the large buffers of *task* from shared memory into its packed job."""
         task.body, _ = moved(task.body, self.arena.view)
         self.arena.release(ref.id for ref in task.refs)
         task.refs = ()

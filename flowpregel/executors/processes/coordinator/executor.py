@@ -63,8 +63,8 @@ Params = ParamSpec("Params")
 Result = TypeVar("Result")
 Value = TypeVar("Value")
 _ROOM: Final = 512
-"""The number of jobs that the pool takes at once for each worker. If the jobs are very
-small, this is work for some tens of milliseconds.
+"""The number of jobs that a run may pass to the pool at once, for each worker. With
+very short jobs, this is work for some tens of milliseconds.
 """
 _ELSEWHERE: Final = (
     "this pool of worker processes belongs to the process that this one was forked "
@@ -82,7 +82,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
 
     Args:
         pool: The pool, which the first job starts.
-        room: The number of jobs that the pool takes at once.
+        room: The number of jobs that a run may pass to the pool at once.
     """
 
     def __init__(self, pool: TaskPool, room: int) -> None:
@@ -116,7 +116,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         except ExecutorUnavailableError as error:
             mailbox.post(*(Ended(*job.key, Raised(error)) for job in jobs))
         except BaseException:
-            # Ctrl-C has interrupted the start, so the tasks' shared memory is released.
+            # Ctrl-C has interrupted this method, and the tasks will not start. So their
+            # shared memory is released.
             self._pool.release_own(tasks)
             raise
         else:
@@ -166,9 +167,10 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         self._pool.loop.call(partial(self._pool.answer, task, request, body))
 
     def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
-        """Have workers exit the contexts of a run that has ended, and wait until they
-        have. The wait ends after the pool's grace, since a worker that is busy with
-        another run's task may take longer.
+        """Make the workers exit the context managers of a run's `Context` channels,
+        after the run has ended, and wait until they have done so. Wait no longer than
+        the pool's grace period, because a worker may be busy with a task of another
+        run.
         """
         if self._pool.loop.is_started and self._pid == os.getpid():
             ended = (
@@ -181,11 +183,11 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
             )
 
     def leave_packed(self, contexts: Sequence[bytes], body: bytes) -> None:
-        """Have workers exit *contexts*, and wait until they have, but not longer than
-        the pool's grace.
+        """Make the workers exit *contexts*, and wait until they have done so, but no
+        longer than the pool's grace period.
 
         Args:
-            contexts: The tokens of the contexts.
+            contexts: The ids (tokens) of the contexts.
             body: The message for the workers: the tokens, and the error of the run.
 
         Example:
@@ -202,8 +204,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
     def close(self) -> None:
         """Stop every task and end every worker. It is safe to call this repeatedly."""
         if self._pid != os.getpid():
-            # A forked process must not close the pool, because the workers and the I/O
-            # thread belong to the parent.
+            # A forked process must not close the pool: its workers and its I/O thread
+            # belong to the parent process.
             return
         with self._lock:
             is_first = not self.is_closed
@@ -213,17 +215,17 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         self._conclude(self._release)
 
     def _close_at_exit(self) -> None:
-        """Close the pool when the program ends. Another Ctrl-C ends the wait for its
-        workers, which end without the program, too.
+        """Close the pool when the program ends. A further Ctrl-C ends the wait for the
+        workers, which end by themselves once the program is gone.
         """
         with suppress(KeyboardInterrupt):
             self.close()
 
     def _conclude(self, work: Callable[[], None], *, wait: bool = True) -> None:
-        """Call *work*, which waits for the end of the I/O thread.
+        """Call *work*, a function that waits for the end of the I/O thread.
 
-        On the I/O thread itself, or unless *wait*, *work* is called on another OS
-        thread.
+        If this is the I/O thread itself, or *wait* is false, *work* is called on
+        another OS thread.
         """
         if wait and not self._pool.loop.is_current():
             work()
@@ -236,8 +238,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         atexit.unregister(self._close_at_exit)
 
     def running(self) -> dict[JobKey, tuple[int, int]]:
-        """Return the jobs that workers run now. Jobs that were sent ahead of time, and
-        wait behind a running job, are left out.
+        """Return the jobs that workers run now, without those that were already sent to
+        a worker and wait behind its running job.
         """
         now, monotonic, jobs = time.time_ns(), time.monotonic(), {}
         for worker in tuple(self._pool.workers):
@@ -289,8 +291,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         )
         job = Job(
             called,
-            # no mutant: A plain function is called in no superstep, so these values
-            # have no effect.
+            # no mutant: A plain function runs in no superstep, so these have no effect.
             StepContext("", "", 0, 0),
             key=(called.id, 1),
             variables=copy_context(),
@@ -298,8 +299,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         future = PoolFuture(partial(self.cancel, job.key, kill=True), self._pool)
         self.start((job,), future)
         self._open.add(future)
-        # The base class's method is called, because this callback is not the user's and
-        # may run on the I/O thread.
+        # The method of the base class is called. The override would pass the callback
+        # to another OS thread, which only callbacks of the user need.
         Future.add_done_callback(future, self._open.discard)
         return future
 
@@ -366,8 +367,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
 
     def _drain(self) -> None:
         if self._pid != os.getpid():
-            # A forked process must not wait for the calls, because they belong to the
-            # parent.
+            # A forked process must not wait for the calls: they belong to the parent
+            # process.
             return
         concurrent.futures.wait(tuple(self._open))
         self.close()
@@ -389,11 +390,13 @@ def _call_each(
 
 
 def _items_of(chunks: Iterator[list[Result]]) -> Iterator[Result]:
-    """Yield the items of *chunks*. When this generator is closed, close *chunks*."""
+    """Yield the items of the lists in *chunks*. When this generator is closed, close
+    *chunks*.
+    """
     try:
         for chunk in chunks:
-            # The items are popped, so that this generator does not keep them alive. The
-            # list is reversed first, because `pop` takes the last item.
+            # Each item is removed from its list, so that this generator does not keep
+            # it alive. The list is reversed first, because `pop` takes the last item.
             chunk.reverse()
             while chunk:
                 yield chunk.pop()
@@ -402,14 +405,15 @@ def _items_of(chunks: Iterator[list[Result]]) -> Iterator[Result]:
 
 
 class PoolFuture(LazyFuture[Any]):
-    """The future of a plain function in a worker, and the mailbox for its events.
+    """The future of a call of a plain function in a worker. It is also the mailbox for
+    the events of the call.
 
     `cancel` stops the function even while it runs. The first OS thread that requests
     the result unpickles it.
 
     Args:
-        stop: A function that stops the plain function.
-        pool: The pool that runs the plain function.
+        stop: A function that stops the call.
+        pool: The pool that executes the call.
     """
 
     backlog = None
@@ -429,7 +433,8 @@ class PoolFuture(LazyFuture[Any]):
         return True
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
-        """Have *fn* called with this future when it is done, but not on the I/O thread.
+        """Arrange that *fn* is called with this future when it is done, but not on the
+        I/O thread.
 
         The I/O thread serves every run, and *fn* may block.
         """
@@ -453,9 +458,10 @@ class PoolFuture(LazyFuture[Any]):
 
 
 def _reader_of(event: Ended | UnreadEnd) -> Callable[[], Outcome]:
-    """Return a function that reads (unpickles) the outcome of a call.
+    """Return a function that unpickles (reads) the outcome of a call, and returns it.
 
-    The function keeps the call's arguments alive only if it needs them.
+    The function refers to the call's arguments, and so keeps them alive, only if it
+    needs them.
     """
     if isinstance(event, UnreadEnd) and isinstance(event.outcome, PackedOutcome):
         return partial(_read_alone, event.outcome, event.task.job.task.name)
@@ -463,10 +469,10 @@ def _reader_of(event: Ended | UnreadEnd) -> Callable[[], Outcome]:
 
 
 def _read_alone(packed: PackedOutcome, task: str) -> Outcome:
-    """Return the outcome of *task*, unpickled.
+    """Unpickle the outcome of *task*, and return it.
 
-    If unpickling raises a `BaseException` that is no `Exception`, it is passed on to
-    the caller that requested the result.
+    If unpickling raises a `BaseException` that is no `Exception`, such as a
+    `KeyboardInterrupt`, it is raised for the caller that requested the result.
     """
     try:
         return packed.read()
@@ -479,8 +485,8 @@ def _read_whole(event: Ended | UnreadEnd) -> Outcome:
 
 
 def _returned_by(read: Callable[[], Outcome]) -> tuple[Any, BaseException | None]:
-    """Return the result and the error of a plain function, whose outcome *read*
-    returns.
+    """Return the result and the error of a call of a plain function. *read* returns the
+    outcome of the call.
     """
     match read():
         case Returned(writes):
@@ -607,14 +613,15 @@ def _check_pool_arguments(
 
 
 def check_limits_scope(scope: object, folder: object) -> None:
-    """Check the scope of the limits of an executor.
+    """Check the option ``limits_scope`` of an executor.
 
     Args:
         scope: The scope.
         folder: The folder of the limits, or None.
 
     Raises:
-        ConfigurationError: There is no such scope, or a folder is named, too.
+        ConfigurationError: There is no such scope, or *folder* is passed together with
+            the scope ``"store"``.
     """
     if scope not in get_args(LimitsScope):
         raise ConfigurationError(
@@ -629,7 +636,9 @@ def check_limits_scope(scope: object, folder: object) -> None:
 
 
 def _limits_in_process(settings: PoolSettings) -> SharedLimits:
-    """Return the named limits for the tasks that run in this process."""
+    """Return the named limits of the pool's settings, for tasks that run in this
+    process.
+    """
     limits = _items_outside(OF_THE_MACHINE, settings.amounts)
     return SharedLimits(limits, settings.limits_folder, scope=settings.limits_scope)
 
@@ -644,12 +653,13 @@ def _usable_cpus() -> int:
 def _items_outside(
     names: Container[str], values: Mapping[str, Value]
 ) -> dict[str, Value]:
-    """Return the items of *values* whose keys are not in *names*."""
+    """Return *values* without the keys in *names*."""
     return {name: value for name, value in values.items() if name not in names}
 
 
 def thread_caps(cpus: int, workers: int) -> Mapping[str, str]:
-    """Return environment variables that give each worker its share of the CPUs.
+    """Return the environment variables that limit the OS threads of numeric libraries
+    in each worker to its share of the CPUs.
 
     Numeric libraries read these variables on import, so they are set before a worker
     starts. Variables that the user has set stay unchanged.

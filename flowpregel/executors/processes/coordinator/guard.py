@@ -1,4 +1,6 @@
-"""The coordinator's end of the guard, a process that outlives the coordinator."""
+"""The coordinator's connection to the guard: a small process that outlives the
+coordinator, and then kills what its tasks have started.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +27,22 @@ class Guard:
         self._process: Popen[bytes] | None = None
         name = os.urandom(8).hex()
         self.tags: Iterator[str] = (f"{name}.{number}" for number in count(1))
-        """The tags of the workers that will be started. The processes of a worker
-        inherit its tag in their environment, by which the guard finds them.
+        """The tags (unique strings) for the workers that will be started. The processes
+        that a worker starts inherit its tag in their environment, by which the guard
+        finds them.
         """
 
     def add(self, pid: int, tag: str) -> None:
-        """Start the guard if necessary, and make it watch over worker *pid*."""
+        """Start the guard process if it does not run yet, and pass it the *pid* and the
+        *tag* of a worker.
+        """
         import subprocess  # noqa: PLC0415 - 6 ms, and only a pool that starts needs it
         import tempfile  # noqa: PLC0415
 
         if self._process is None:
-            # Without a guard, the workers still die with the coordinator. Only
-            # processes and scratch folders of their tasks may remain, so the pool can
-            # work without it.
+            # The pool can work without the guard process: the kernel ends the workers
+            # with the coordinator in any case. Only processes and scratch folders of
+            # their tasks may then be left behind.
             with contextlib.suppress(OSError):
                 self._process = subprocess.Popen(
                     [
@@ -64,8 +69,8 @@ class Guard:
 
     def _send(self, line: str) -> None:
         if self._process is not None and self._process.stdin is not None:
-            # The error is ignored: the pipe of the guard is closed if the guard was
-            # killed.
+            # An error means that the guard process was killed. The pool continues
+            # without it.
             with contextlib.suppress(OSError):
                 os.write(self._process.stdin.fileno(), line.encode())
 

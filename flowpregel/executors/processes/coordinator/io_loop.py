@@ -68,17 +68,18 @@ class Timer:
 
 
 class IOLoop:
-    """A loop that waits for descriptors, commands and timers, on one OS thread.
+    """A loop that waits for readable descriptors, commands of other OS threads, and
+    timers, on one OS thread.
 
     Args:
-        dispatch: A function that is called at the end of each turn.
-        report: A function that is called, in the ``except`` block, if an action raises
-            an error.
+        dispatch: A function that is called at the end of each turn of the loop.
+        report: A function that is called in the ``except`` block if an action raises an
+            error.
     """
 
     def __init__(self, dispatch: Action, report: Action = print_exc) -> None:
         self._timers: list[tuple[float, int, Timer]] = []
-        """A heap of timers. Cancelled timers stay in it until they are half of the
+        """A heap of timers. Cancelled timers are removed once they are half of the
         heap.
         """
         self._cancelled_timers = 0
@@ -92,10 +93,10 @@ class IOLoop:
         self._commands: deque[Action] = deque()
         self.is_started: bool = False
         self._is_finished = self._is_woken = False
-        # A pipe is used, because it takes half the time of a socket pair. The ends of
-        # the pipe are file objects and not plain descriptors: an OS thread may write to
-        # an end after it was closed, and by then the number of the descriptor may
-        # belong to another file.
+        # A pipe wakes the loop, because it takes half the time of a socket pair. The
+        # ends of the pipe are file objects and not plain descriptors: an OS thread may
+        # write to an end after it was closed, and by then the number of the descriptor
+        # may belong to another file.
         wake_read, wake_write = os.pipe()
         self._wake_read = open(wake_read, "rb", buffering=0)  # noqa: SIM115
         self._wake_write = open(wake_write, "wb", buffering=0)  # noqa: SIM115
@@ -213,8 +214,8 @@ class IOLoop:
         self._execute_late()
 
     def _read(self, fd: int, events: int) -> None:
-        """Call the actions of *fd* for *events*, unless an earlier action of this turn
-        has stopped watching *fd*.
+        """Call the actions for the *events* of *fd*, unless an earlier action in this
+        turn has stopped the watching of *fd*.
         """
         for event, action in self._watched.get(fd, {}).items():
             if event & events:
@@ -232,8 +233,9 @@ class IOLoop:
                 self._guarded(action)
 
     def _execute_late(self) -> None:
-        # After the end of the loop, several OS threads may run this at the same time,
-        # so another OS thread may take the last command first.
+        # After the end of the loop, several OS threads may run this method at the same
+        # time. So another one may take the last command between the check and
+        # `popleft`.
         with contextlib.suppress(IndexError):
             while True:
                 self._guarded(self._commands.popleft())

@@ -1,9 +1,9 @@
 """The next attempts of calls that ran out of memory.
 
 An attempt has run out of memory if the kernel's OOM killer killed its worker, or if it
-raised a ``MemoryError``. Whether there is another attempt is the decision of the run,
-by the policy of the task. The pool only notes the end of the attempt until the next one
-arrives, which then needs more than other calls of the task:
+raised a ``MemoryError``. The run decides whether there is another attempt, by the retry
+policy of the task. The pool only remembers how the attempt ended. When the next attempt
+arrives, it needs more than other calls of the task:
 
 * With ``on_memory="alone"``, the next attempt needs all CPUs of the pool. So it begins
   when the running tasks have ended, and no other task begins beside it.
@@ -22,8 +22,8 @@ from flowpregel.executors.processes.coordinator.assign import InFlight, Needs
 from flowpregel.executors.unread import UnreadEvent
 
 _MOST_NOTED: Final = 1024
-"""The number of ended attempts that a pool remembers at most. A run that has ended
-makes no further attempt, so the notes about its attempts are never needed.
+"""The maximum number of such attempts that a pool remembers. The limit is there for the
+attempts of runs that have ended, because no next attempt arrives for them.
 """
 
 
@@ -46,13 +46,13 @@ class MemoryNotice(UnreadEvent):
 
     task: Task
     text: str
-    """The text of the notice, without the description of the call."""
+    """The text of the notice, which follows the description of the call."""
     is_plain = False
 
     def read(self) -> Emitted:
         """Return the notice, as an event of the task."""
-        # The description of the call is made here, on the OS thread of the run, because
-        # it may unpickle the call's arguments.
+        # The description of the call is made only here, on the OS thread of the run,
+        # because the call's arguments may have to be unpickled for it.
         call = self.task.call or self.task.name
         return Emitted(self.task.id, Notice(f"{call} {self.text}"))
 
@@ -67,8 +67,8 @@ class MemoryRetries:
     def __init__(self, totals: Mapping[str, float]) -> None:
         self.totals: Mapping[str, float] = totals
         self._used: dict[str, float] = {}
-        """The memory that the last attempt used or claimed, by the id of the task. The
-        oldest entry comes first.
+        """The memory of the last attempt in bytes, by the id of the task: the measured
+        or the claimed amount, whichever is greater. The oldest entry comes first.
         """
 
     def note(self, task: InFlight, peak: int) -> None:
@@ -92,7 +92,7 @@ class MemoryRetries:
         """Return the needs of the next attempt of *task*. If its last attempt ran out
         of memory, send its run a notice.
 
-        Otherwise the result is *needs*, which all calls of the task share.
+        If it did not, return *needs*, the object that all calls of the task share.
 
         Args:
             task: The task.
@@ -112,8 +112,8 @@ class MemoryRetries:
         if policy == "alone":
             amounts["cpus"] = self.totals["cpus"]
             text = "is tried again alone in the pool"
-        # A notice can only be shown by a run on this machine, whose mailbox has a
-        # backlog.
+        # Only a run on this machine can show a notice. Its mailbox has a backlog; the
+        # mailbox of a remote caller has none.
         if task.mailbox.backlog is not None:
             ended = f"ran out of memory (it used {_megabytes(used)})"
             task.mailbox.post(MemoryNotice(planned, f"{ended}: it {text}"))

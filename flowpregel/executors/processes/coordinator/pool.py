@@ -7,16 +7,16 @@ record changes. At the end of the turn `_dispatch` makes all decisions at once:
 `assign`, a pure function, determines which tasks each worker gets and which workers to
 start. Then the events of the turn are posted, all events of a run together.
 
-A task is in the queue, or with a worker (`Execution.worker`), or it has ended. A task
-with a worker either runs, or waits behind the running task, with a start permission
-(token) that the pool can take back (`recall`). The pool takes a task back if it would
-wait for long: because the task before it calls other tasks or is being stopped, or
-because another worker is idle.
+A task is in the queue, or was sent to a worker (`Execution.worker`), or has ended. A
+task that was sent either runs, or waits behind the worker's running task. The waiting
+task has a start permission (token) that the pool can take back (`recall`). The pool
+takes a task back if it would wait for long: because the task before it calls other
+tasks or is being stopped, or because another worker is idle.
 
 A task is stopped in two steps. A signal makes its code raise an error. If the task has
-not ended when the grace is over, its worker is killed. Before the signal, all tasks
-behind it are taken back, so that the kill affects only this task. If a worker dies by
-itself, only the task that it ran is lost, and the tasks behind that task are queued
+not ended when the grace is over, its worker is killed. Before the signal, the tasks
+behind it are taken back, so that the kill affects only this task. If a worker dies for
+another reason, only the task that it ran is lost, and the tasks behind it are queued
 again.
 """
 
@@ -70,8 +70,8 @@ from flowpregel.executors.processes.wire.shared_memory import (
 _START_TRIES: Final = 3
 _SPARE: Final = 8
 _OOM_SECONDS: Final = 5.0
-"""Seconds after an OOM kill within which the ends of other killed workers are
-attributed to the OOM killer too.
+"""Seconds after a kill by the kernel's OOM killer in which other workers that were
+killed are regarded as its victims too.
 """
 
 
@@ -106,8 +106,8 @@ class Pool(TaskPool):
         self._numbers = count(1)
         self._batch = LARGEST_BATCH
         if settings.worker_max_tasks is not None or settings.worker_max_rss is not None:
-            # Each batch has only one task, because the worker is checked after each
-            # task, and may not get the next one.
+            # Tasks are sent one by one, because the worker may have to be replaced
+            # after each task.
             self._batch = 1
         self._keep = 0
         """The number of workers that are kept even if no task waits."""
@@ -141,8 +141,7 @@ class Pool(TaskPool):
     def _dispatch(self) -> None:
         """Send waiting tasks to workers, start missing workers, and post events."""
         now = time.monotonic()
-        # no mutant: With a single task, rebalancing changes nothing, and is skipped
-        # only to save time.
+        # no mutant: With a single task, this has no effect, and only takes time.
         if len(self._tasks) > 1 and not self._queue.count:
             self._rebalance()
         can_send = not self._is_closing
@@ -174,8 +173,8 @@ class Pool(TaskPool):
         return bool(plan.sends)
 
     def _make_room(self, workers: Sequence[WorkerProcess], plan: Assignment) -> None:
-        """Stop the other idle workers if *plan* sends a task that runs alone, because
-        it may need their memory.
+        """Stop the other idle workers if *plan* sends a task that must run alone,
+        because the task may need their memory.
         """
         for index, tasks in plan.sends:
             needs = tasks[0].needs
@@ -190,7 +189,7 @@ class Pool(TaskPool):
     def _send(
         self, worker: WorkerProcess, tasks: Sequence[InFlight], now: float
     ) -> None:
-        """Send *tasks* to *worker*, which is idle or will be soon."""
+        """Send *tasks* to *worker*, which is idle or expected to be idle soon."""
         if not worker.tasks:
             worker.last_activity = now
         for task in tasks:
@@ -208,36 +207,37 @@ class Pool(TaskPool):
                 self._check_timeout(worker, task.execution.number)
 
     def _hand_over(self, worker: WorkerProcess, task: InFlight) -> None:
-        """Give *worker* the shared memory of *task*, or put the content into the task's
-        body.
+        """Send *worker* the descriptors of the shared memory that contains large
+        buffers of *task*, or copy these buffers into the task's body.
         """
         try:
             for ref in task.refs:
                 descriptor = self.arena.descriptor(ref)
                 worker.connections.fd_socket.send(ref.segment, descriptor)
         except OSError:
-            # If the descriptor of the shared memory cannot be sent, because too many
-            # descriptors are open, the content is put into the message instead.
+            # A descriptor cannot be sent if too many are open. The buffers are then
+            # copied into the message.
             self.encoder.inline_buffers(task)
         worker.sent.buffers.update(ref.id for ref in task.refs)
 
     # ------------------------------------------------ changing the size
 
     def request_size(self, workers: int | None, nice: int | None) -> None:
-        """Change the number or the nice value of the workers soon. Any OS thread may
-        call this.
+        """Request a change of the number or the nice value of the workers, which the
+        I/O thread makes soon. Any OS thread may call this.
 
         Args:
-            workers: The number of workers that run tasks at the same time, or None.
-            nice: The nice value of the workers, or None.
+            workers: The number of workers that run tasks at the same time, or None for
+                no change.
+            nice: The nice value of the workers, or None for no change.
         """
         self.loop.call(partial(self._resize, workers, nice))
 
     def _resize(self, workers: int | None, nice: int | None) -> None:
         """Change the number or the nice value of the workers.
 
-        Running tasks continue. Superfluous workers, and workers that have another nice
-        value, are stopped once they are idle.
+        Running tasks continue. Workers beyond the new number, and workers with another
+        nice value, are stopped once they are idle.
         """
         before = self.settings
         size = before.size if workers is None else workers
@@ -261,7 +261,7 @@ class Pool(TaskPool):
     # ------------------------------------------------ taking tasks back
 
     def recall(self, worker: WorkerProcess) -> None:
-        """Take back the tasks that *worker* has not begun."""
+        """Take back the tasks that *worker* has not begun, and queue them again."""
         tasks = []
         for number in worker.connections.take_tokens():
             if number in worker.tasks:
@@ -269,8 +269,8 @@ class Pool(TaskPool):
         self._requeue(tasks)
 
     def _requeue(self, tasks: Sequence[InFlight]) -> None:
-        """Queue *tasks*, which no worker has begun, again. A task that must stop is
-        ended instead.
+        """Put *tasks*, which no worker has begun, into the queue again. A task that
+        must stop is ended instead.
         """
         for task in tasks:
             worker = task.execution.worker
@@ -298,7 +298,9 @@ class Pool(TaskPool):
             worker.stop()
 
     def _is_worn(self, worker: WorkerProcess) -> bool:
-        """Return whether *worker*, which is idle, must be replaced."""
+        """Return whether *worker*, which is idle, must be replaced: it has run enough
+        tasks, uses too much memory, or cannot be used any more.
+        """
         if worker.is_spoiled or worker.is_outdated or worker.kind.is_fresh:
             return True
         most_tasks = self.settings.worker_max_tasks
@@ -325,25 +327,24 @@ class Pool(TaskPool):
     def _is_spare(self) -> bool:
         """Return whether there are too many idle workers.
 
-        The pool's size does not include workers whose task waits for calls. So more
-        workers are started, and they become idle when that task continues. Once the
-        pool was resized, none of these workers is kept.
+        Workers whose task waits for calls are not counted, so the pool starts more
+        workers than its size. When such a task continues, there are idle workers beyond
+        the size. Some of these are kept, unless the pool was resized by the user.
         """
         if self._is_resized:
             states = [worker.state for worker in self.workers]
             gone = (WorkerState.WAITING, WorkerState.STOPPING)
             return len(states) - sum(map(states.count, gone)) > self.settings.size
         most = 2 * self.settings.size + _SPARE
-        # no mutant: This line is only a shortcut. The count below would give the same
-        # answer.
+        # no mutant: This is a shortcut. The count below gives the same answer.
         if len(self.workers) <= most:
             return False
         states = [worker.state for worker in self.workers]
         return states.count(WorkerState.IDLE) > most
 
     def _rebalance(self) -> None:
-        """Take back the tasks that wait behind other tasks on their workers, if a
-        worker is idle.
+        """Take back the tasks that wait behind others on their workers, if another
+        worker is idle and can get some of them.
 
         This is called only when the queue is empty.
         """
@@ -361,8 +362,8 @@ class Pool(TaskPool):
         task.execution.worker.note_tasks()
 
     def _on_spoiled(self, worker: WorkerProcess, frame: Frame) -> None:
-        """Handle the notice that the last task of *worker* has changed the process
-        irreversibly, and replace the worker.
+        """Handle the message that the last task of *worker* has changed the state of
+        the process irreversibly (the worker is spoiled), and replace the worker.
         """
         worker.is_spoiled = True
         parts = frame.body.decode(errors="replace")
@@ -373,7 +374,9 @@ class Pool(TaskPool):
             worker.stop()
 
     def _on_refused(self, worker: WorkerProcess, frame: Frame) -> None:
-        """Queue a task again that was sent to *worker* after the worker was spoiled."""
+        """Queue a task again that *worker* has refused, because it was spoiled when the
+        task arrived.
+        """
         task = worker.tasks.get(frame.number)
         if task is not None:
             self._requeue((task,))
@@ -388,8 +391,8 @@ class Pool(TaskPool):
     def leave(
         self, contexts: Set[bytes], body: bytes, result: Future[Sequence[Future[Any]]]
     ) -> None:
-        """Make the workers exit *contexts*, and set *result* to a list of futures, one
-        for each request to exit contexts that a worker has not confirmed yet.
+        """Ask the workers to exit *contexts*. Set the result of *result* to a list of
+        futures, one for each request that a worker has not confirmed yet.
         """
         exits: list[Future[Any]] = []
         for worker in self.workers:
@@ -398,8 +401,8 @@ class Pool(TaskPool):
             worker.sent.contexts -= contexts
             number = next(self._numbers) & 0xFFFFFFFF
             worker.sent.pending_context_exits[number] = Future()
-            # No command is sent to a worker that is stopping, because it exits all
-            # contexts by itself.
+            # No request is sent to a worker that is stopping, because it exits all
+            # contexts when it ends.
             if worker.state is not WorkerState.STOPPING:
                 worker.link.send(protocol.LEAVE, number, body)
             exits += worker.sent.pending_context_exits.values()
@@ -408,15 +411,15 @@ class Pool(TaskPool):
     # ------------------------------------------------ stopping a task
 
     def _check_timeout(self, worker: WorkerProcess, number: int) -> None:
-        """Stop a task of *worker* if its timeout is over, or check again when the
-        timeout ends.
+        """Stop a task of *worker* if its time limit has passed. Otherwise check again
+        when it will have passed.
         """
         task = worker.tasks.get(number)
         if task is None or task.execution.stopping is not None:
             return
         now = time.monotonic()
-        # While the link is not read, no sign of life can arrive. So the time without a
-        # sign of life starts when the link is read again.
+        # While the link is not read, no sign of life can arrive. So this time is not
+        # counted as time without a sign of life.
         heard = now if worker.link.is_paused() else worker.link.read_since
         task.execution.alive = max(task.execution.alive, heard)
         limit = task.next_limit()
@@ -438,8 +441,8 @@ class Pool(TaskPool):
         execution.stopping = reason
         worker = execution.worker
         number = execution.number
-        # The other tasks of the worker are taken back first, because the kill must not
-        # affect them. *task* itself may be one that has not begun.
+        # The tasks that the worker has not begun are taken back first, because a kill
+        # must not affect them. If *task* is among them, this ends it.
         self.recall(worker)
         worker.read_everything()
         if number not in worker.tasks:
@@ -456,7 +459,8 @@ class Pool(TaskPool):
     def pause_reading(self, worker: WorkerProcess, task: InFlight) -> bool:
         """Stop reading from *worker* for now.
 
-        If the pause would hold up another run, continue reading and return False.
+        If the worker or the queue has a task of another run, which the pause might
+        delay, continue reading and return False.
         """
         if task.execution.stopping is not None or worker.link.paused_for is not None:
             return False
@@ -468,23 +472,25 @@ class Pool(TaskPool):
         return True
 
     def resume_reading(self, worker: WorkerProcess) -> None:
-        """Resume reading from *worker*, if reading was paused because of a run."""
+        """Resume reading from *worker*, if reading was paused because a run had too
+        many unread chunks.
+        """
         worker.link.resume()
 
     def resume_for_others(self, mailbox: Mailbox) -> None:
-        """Resume reading from all workers whose links are paused for a run other than
-        that of *mailbox*.
+        """Resume reading from all workers that were paused because of the unread chunks
+        of another run than the one that receives its events in *mailbox*.
         """
         for worker in self.workers:
             if worker.link.paused_for not in (None, mailbox):
-                # The link is paused until its run's stream is read. The reader of that
-                # stream may itself wait for the run of *mailbox*, and then neither run
-                # would continue.
+                # The link is paused until the program reads the stream of the other
+                # run. But the program may be waiting for the run of *mailbox*, and then
+                # neither run would continue.
                 worker.link.resume()
 
     def pause_for_output(self, worker: WorkerProcess) -> None:
-        """Stop reading from *worker* until its output is written, unless its task must
-        stop.
+        """Stop reading from *worker* until the text that it has printed is written,
+        unless its task must stop.
         """
         task = worker.running()
         if task is None or task.execution.stopping is None:
@@ -496,7 +502,7 @@ class Pool(TaskPool):
         read.
         """
         if task.execution.worker is worker:
-            # no mutant: The message of the task's error does not contain this reason.
+            # no mutant: This reason appears in no message.
             worker.kill(task.execution.unreadable or "")
 
     # ------------------------------------------------ starting workers
@@ -516,7 +522,9 @@ class Pool(TaskPool):
             self.workers.add(worker)
 
     def _free_gpus(self, kind: WorkerKind) -> None:
-        """Stop the idle workers that have allocated memory on the GPUs of *kind*."""
+        """Stop the idle workers that use one of the GPUs of *kind*, since they may have
+        allocated memory on it.
+        """
         for worker in self.workers:
             is_in_the_way = not {*kind.gpus}.isdisjoint(worker.kind.gpus)
             if worker.state is WorkerState.IDLE and is_in_the_way:
@@ -532,7 +540,7 @@ class Pool(TaskPool):
 
     def _on_failed_start(self, error: BaseException | messages.PackedOutcome) -> None:
         """Note that a worker did not become ready. After several failures in a row, end
-        all waiting tasks.
+        all waiting tasks with an error.
         """
         self._keep = 0
         self._failed_starts += 1
@@ -545,8 +553,8 @@ class Pool(TaskPool):
     # ------------------------------------------------ stopping workers
 
     def _stop_unused(self) -> None:
-        """Stop the workers that have been idle for `idle_after` seconds, and check
-        again after the same time.
+        """Stop the workers that have been idle for `PoolSettings.idle_after` seconds,
+        and check again after that time.
         """
         now = time.monotonic()
         idle_after = self.settings.idle_after
@@ -581,7 +589,7 @@ class Pool(TaskPool):
             self._on_failed_start(process.failure or died("(starting)"))
 
     def _cause_of(self, reason: str | None, exit_code: int | None) -> str:
-        """Return the cause of the end of a worker.
+        """Describe why a worker has ended.
 
         Args:
             reason: The reason why the pool killed the worker, or None if it did not.
@@ -589,15 +597,15 @@ class Pool(TaskPool):
         """
         now, oom_kills = time.monotonic(), crash_report.count_oom_kills()
         if oom_kills > self._oom_kills:
-            # The kernel may have killed several workers at once, but their ends are
-            # noticed one after another. So if the kernel has killed one worker, the
-            # ends of others that follow soon are attributed to it too.
+            # The OOM killer may have killed several workers at once, but their ends are
+            # noticed one after another. So the ends that follow soon are attributed to
+            # it too.
             self._oom_until = now + _OOM_SECONDS
         self._oom_kills = oom_kills
         is_oom = now < self._oom_until
-        # When the kernel kills a worker, its link is closed before its exit is
-        # reported. So the pool may have killed the worker because of the closed link,
-        # although the kernel had done so before.
+        # When the kernel kills a worker, the pool sees the closed link before the exit.
+        # So the recorded reason may be the closed link, although the OOM killer was the
+        # cause.
         if reason is None or (reason == CLOSED_LINK and is_oom):
             return crash_report.cause_of(exit_code, oom=is_oom)
         return reason
@@ -610,8 +618,8 @@ class Pool(TaskPool):
         """
         running = worker.running()
         if running is not None:
-            # The worker died before it could report when the task began, so the span of
-            # the task begins when it was sent.
+            # The worker died before it could report when the task began, so the time at
+            # which the task was sent is taken.
             seconds = time.monotonic() - running.execution.sent
             began = time.time_ns() - int(seconds * 1e9)
             cost = Cost(peak=peak)
@@ -626,15 +634,15 @@ class Pool(TaskPool):
             return
         for task in unbegun:
             task.failed_starts += 1
-            # The failed starts are limited, because a task would wait forever if its
-            # workers always died before they began it.
+            # The number of failed starts is limited. Otherwise a task whose workers
+            # always die before they begin it would wait forever.
             is_stopping = task.execution.stopping is not None
             if task.failed_starts > _START_TRIES and not is_stopping:
                 self.finish(task, Raised(died(task.job.task.name)))
 
     def close(self) -> None:
-        """End all tasks and workers. Idle workers may exit by themselves during the
-        grace.
+        """End all tasks and workers. Idle workers are asked to exit, and are killed
+        only after the grace period.
         """
         self._is_closing = True
         for task in [*self._queue]:
@@ -661,5 +669,5 @@ def _kill_stuck(worker: WorkerProcess, number: int) -> None:
 
 
 def _on_contexts_left(worker: WorkerProcess, frame: Frame) -> None:
-    """Note that *worker* has exited the contexts that a request named."""
+    """Note that *worker* has confirmed a request to exit contexts."""
     worker.sent.pending_context_exits.pop(frame.number).set_result(None)

@@ -31,14 +31,14 @@ from flowpregel.executors.processes.wire.shared_memory import FdSocket, new_shar
 
 _ALL_TOKENS: Final = 1 << 16
 _NO_STATUS: Final = memoryview(bytes(protocol.STATUS_SIZE)).cast("Q")
-"""The memory that replaces the status of a worker that has ended: all numbers are 0."""
+"""The bytes that replace the shared status of a worker that has ended: zeros."""
 
 
 class InheritedFd:
     """A descriptor that a new process inherits.
 
-    It is pickled while loky starts the process, and unpickled as the descriptor's
-    number in the new process.
+    loky pickles it while it starts the process. In the new process, it is unpickled as
+    the number of the descriptor there.
     """
 
     def __init__(self, fd: int) -> None:
@@ -53,7 +53,8 @@ class InheritedFd:
 
 
 class WorkerConnections:
-    """The coordinator's ends of a worker's connections, and the worker's setup.
+    """The coordinator's ends of a worker's connections, and the `WorkerSetup` with the
+    worker's ends.
 
     Args:
         settings: The settings of the pool.
@@ -73,8 +74,8 @@ class WorkerConnections:
             stderr, far_stderr = _pipe(near, far)
             self.stderr: int = stderr
             # Both processes read from this pipe: the worker to begin a task, and the
-            # coordinator to take a task back. The process that reads a task's token has
-            # the task.
+            # coordinator to take a task back. A token can be read only once, so only
+            # one of them gets the task.
             tokens, tokens_write = _pipe(near, near)
             self.tokens: int = tokens
             self.tokens_write: int = tokens_write
@@ -127,19 +128,19 @@ class WorkerConnections:
 
     def close(self) -> None:
         """Close the coordinator's ends."""
-        # Other OS threads may still read the number of the running task from the
-        # status, so an empty status replaces it.
+        # Other OS threads may still call `running_number`, so bytes of zeros replace
+        # the closed memory.
         self.status = _NO_STATUS
         self._ends.close()
 
 
 class ProcessHandle:
-    """A worker process that was started.
+    """A worker process that was started, with its end and its exit status.
 
     Args:
         process: loky's process object.
-        guard: The guard that kills the processes that the worker's tasks started, if
-            the coordinator cannot.
+        guard: The connection to the guard process, which kills the processes that the
+            worker's tasks started if the coordinator dies.
         tag: The tag by which the guard finds all processes that the worker starts.
     """
 
@@ -171,8 +172,7 @@ class ProcessHandle:
         try:
             _linux.send_signal(self.pid, self._process_fd, number)
         except OSError:
-            # no mutant: A process exists until the pool has noticed its end, so this
-            # line is never reached.
+            # no mutant: Never reached: the pid exists until the pool notices the end.
             return False
         return True
 
@@ -190,14 +190,15 @@ class ProcessHandle:
         return reap(self._process)
 
     def end_descendants(self) -> None:
-        """Kill the processes that the tasks started and left running, and forget the
-        worker process.
+        """Kill the processes that the worker's tasks left running, and forget the
+        worker. Processes outside the worker's process group are killed only if the
+        worker was killed.
         """
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         is_killed = self.kill_reason is not None
         self._guard.remove(self.pid, self._tag, killed=is_killed)
-        # When the process object is dropped, loky's own descriptor is closed.
+        # Dropping loky's process object closes its descriptor.
         self._process = None
 
     def close(self) -> None:
@@ -215,10 +216,10 @@ def start_process(
 
     Args:
         settings: The settings of the pool.
-        guard: The guard that kills the processes that the worker's tasks started, if
-            the coordinator cannot.
-        launch: A function that starts a process, given the setup and extra environment
-            variables.
+        guard: The connection to the guard process, which kills the processes that the
+            worker's tasks started if the coordinator dies.
+        launch: A function that takes the setup and extra environment variables, and
+            starts a process.
 
     Raises:
         BaseException: The process cannot be started.
@@ -227,8 +228,8 @@ def start_process(
         connections = WorkerConnections(settings, far)
         try:
             tag = next(guard.tags)
-            # The task tag is empty even if a task made the pool, because the workers do
-            # not belong to the task.
+            # If a task made this pool, its environment has the tag of that task. The
+            # workers get an empty tag, because they must not be killed with the task.
             tags = {PROCESS_TAG: tag, TASK_TAG: ""}
             process = launch(connections.setup, {**settings.env, **tags})
             handle = ProcessHandle(process, guard, tag)

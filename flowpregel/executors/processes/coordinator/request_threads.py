@@ -1,4 +1,4 @@
-"""OS threads for the store requests of tasks.
+"""OS threads that answer requests of tasks in workers to the store of their run.
 
 A store may wait for a disk or another process, or never answer. So each run has a few
 OS threads at a time, and a request that is never answered holds up only that run::
@@ -8,8 +8,8 @@ OS threads at a time, and a request that is never answered holds up only that ru
     ASKED -- submit --> line of run A  at most four at a time --> store of run A
                     \\-> line of run B  at most four at a time --> store of run B
 
-Each run has a line of waiting requests. An OS thread that has emptied its line serves
-another one. A few idle OS threads are kept.
+Each run has a queue (line) of waiting requests. When an OS thread has emptied one, it
+serves that of another run. A few idle OS threads are kept.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from flowpregel.executors.base import Mailbox
 
 Request: TypeAlias = Callable[[], object]
 _MOST_OF_A_RUN: Final = 4
-"""The number of a run's requests that are answered at the same time."""
+"""The maximum number of requests of one run that are answered at the same time."""
 _MOST_IDLE: Final = 4
-"""The number of idle OS threads that are kept."""
+"""The maximum number of idle OS threads that are kept."""
 _AT_EXIT: Final = 1.0
-"""Seconds for which closing a pool waits for requests that are being answered."""
+"""Seconds that the closing of a pool waits for requests that are being answered."""
 
 
 @dataclass(slots=True, eq=False)
@@ -49,16 +49,17 @@ class RequestThreads:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._lines: dict[Mailbox, RequestLine] = {}
-        """The lines that OS threads serve, by run."""
+        """The lines that OS threads serve, by the mailbox of the run."""
         self._unserved: SimpleQueue[RequestLine] = SimpleQueue()
-        """The lines that idle OS threads must serve next."""
+        """The queue of lines that idle OS threads take their next one from."""
         self._idle = 0
-        """The number of OS threads that wait for a line, minus the number of lines that
-        are already in the queue for them.
+        """The number of OS threads that wait for a line, minus the number of lines in
+        the queue.
         """
 
     def submit(self, run: Mailbox, request: Request) -> None:
-        """Queue *request*, to be called after the earlier requests of *run*.
+        """Queue the function *request*. It is called after the earlier requests of
+        *run* have been taken from the queue.
 
         Raises:
             RuntimeError: No more OS threads can be started.
@@ -95,7 +96,7 @@ class RequestThreads:
         """Answer the requests of *line*.
 
         Returns:
-            True if the OS thread must wait for another line.
+            True if the OS thread should wait for another line, False if it should end.
         """
         while True:
             with self._changed:
@@ -106,12 +107,14 @@ class RequestThreads:
                 request()
             except BaseException:  # noqa: BLE001 - whatever it is, the line goes on
                 worker_log.exception("an error in a store request of a task")
-            # The reference is dropped, so that the OS thread keeps no object alive
-            # while it waits.
+            # The reference is dropped, because it would keep the request's objects
+            # alive while the OS thread waits.
             del request
 
     def _leave(self, line: RequestLine) -> bool:
-        """Stop serving *line*, and return whether the OS thread is kept."""
+        """Stop serving *line*, and return whether the OS thread should wait for another
+        one.
+        """
         line.threads -= 1
         if not line.threads:
             del self._lines[line.run]

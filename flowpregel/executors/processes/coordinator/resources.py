@@ -1,4 +1,6 @@
-"""The ledger of a pool, which records its resources and the amounts that tasks take."""
+"""The ledger of a pool: the amounts of resources that it has (CPUs, memory, GPUs, slots
+of limits, rates), and those that tasks take.
+"""
 
 from __future__ import annotations
 
@@ -45,14 +47,14 @@ from flowpregel.units import bytes_of
 
 OF_THE_MACHINE: Final = ("cpus", "memory", "gpus")
 _MEASURED_FROM: Final = 0.005
-"""Seconds that a task must run before its memory is measured. Measuring opens two
-files, which would slow down short tasks.
+"""The shortest duration, in seconds, of tasks whose memory is measured. A measurement
+opens two files, which would slow down shorter tasks.
 """
 Decide: TypeAlias = Callable[
     [TaskQueue, Sequence[WorkerLoad], PoolLimits, Collection[str]], Assignment
 ]
-"""A function that returns what to do next with the tasks of a queue, such as
-`assign`.
+"""A function with the signature of `assign`, which decides which worker gets which
+tasks.
 """
 
 
@@ -64,7 +66,7 @@ def amounts_of(
 ) -> tuple[dict[str, float], tuple[str, ...]]:
     """Return the amounts of a pool's resources, and the names of the GPUs.
 
-    For a resource that *limits* does not name, the machine's amount is used.
+    If *limits* does not name a resource, the amount of this machine is used.
 
     Raises:
         ConfigurationError: A value in *limits* is not an amount.
@@ -107,7 +109,7 @@ def _gpus() -> tuple[str, ...]:
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        # CUDA ignores everything after the first invalid name, so the list ends there.
+        # CUDA ignores all names after the first invalid one, so the list ends there.
         names = (name.strip() for name in visible.split(","))
         return tuple(takewhile(lambda name: name not in ("", "-1"), names))
     matches = (
@@ -149,29 +151,29 @@ class ResourceLedger:
         self._loop = loop
         self._finish = finish
         self._timer_due = inf
-        """The monotonic time at which amounts change next and a timer expires, or
-        infinity if no timer is set.
+        """The monotonic time of the timer for the next change of amounts that a waiting
+        task needs, or infinity if no timer is set.
         """
         self._needs: dict[object, Needs] = {}
         self._fitting: set[Needs] = set()
-        """The needs of which a check has shown that the pool can meet them if it is
-        otherwise idle.
+        """The needs that were checked already: the pool can meet them when it runs
+        nothing else.
         """
         self.clock: Callable[[], float] = time.monotonic
         self._measured: set[InFlight] = set()
-        """The tasks whose memory is measured: when each began, the kernel began to
-        record a new peak memory for its worker.
+        """The running tasks whose peak memory the kernel measures. The peak of the
+        worker was reset when the task was sent.
         """
         self.memory_retries: MemoryRetries = MemoryRetries(settings.amounts)
         self.largest: Mapping[str, tuple[float, str]] = {}
-        """The largest amount of each resource that a machine of a cluster has, and the
-        name of this machine. It is empty for the pool of this machine.
+        """The largest amount of each resource that a single machine of a cluster has,
+        and the name of that machine. It is empty for the pool of this machine.
         """
         self._rates: dict[str, RateWindow] = {}
         self._shared: dict[str, CrossProcessLimit] = {}
         self._limit_names: dict[str, str] = {}
-        """The names of the limits that all programs of a store share, by the names
-        under which this ledger counts their slots (see `_counted_as`).
+        """The names of the limits that all programs of a store share, by the resource
+        names under which this ledger records their slots (see `_counted_as`).
         """
         for name in settings.amounts if settings.limits_folder else ():
             if name not in OF_THE_MACHINE:
@@ -181,20 +183,21 @@ class ResourceLedger:
         _ledgers.add(self)
 
     def _open_limit(self, name: str, folder: str) -> CrossProcessLimit:
-        """Return a named limit (a number of slots) that programs share through a
-        folder.
+        """Open a named limit (a number of slots) that programs share through the lock
+        files of a folder.
         """
         count = int(self._settings.amounts[name])
-        # When a slot of the limit becomes free, an empty call wakes the loop. Waiting
-        # tasks are assigned at the end of each turn of the loop.
+        # When a slot of the limit becomes free, a call that does nothing wakes the I/O
+        # loop, which assigns waiting tasks at the end of each turn.
         wake = partial(self._loop.call, lambda: None)
         return CrossProcessLimit(folder_of_limit(folder, name), count, wake)
 
     def _counted_as(self, name: str, folder: str | None) -> str:
-        """Return the name under which this ledger counts the slots of a limit.
+        """Return the resource name under which this ledger records the slots of a
+        limit.
 
-        The slots of a limit that all programs of a store share are counted separately
-        for each store.
+        A limit that all programs of a store share is a separate resource for each
+        store.
 
         Args:
             name: The name of the limit.
@@ -210,11 +213,11 @@ class ResourceLedger:
         return counted_as
 
     def note(self, task: InFlight, tasks: Mapping[JobKey, InFlight]) -> None:
-        """Determine the needs of *task*, and refuse the task if the pool can never meet
-        them.
+        """Set the needs of *task*, and end the task with an error if the pool can never
+        meet them.
 
-        The callers of *task*, which are among *tasks*, hold their resources until the
-        task has ended.
+        *tasks* are all tasks of the pool. The callers of *task* among them hold their
+        resources until *task* has ended, so these are never free for it.
         """
         called = task.job.task
         resources = called.node.resources
@@ -238,14 +241,15 @@ class ResourceLedger:
         task.needs = needs
         if is_retry:
             task.needs = needs = self.memory_retries.needs_after(task, needs)
-        # If a check has shown that the pool can meet these needs, it can always meet
-        # them, unless callers of the task hold resources. So the needs of a task
-        # without a caller are checked only once.
+        # The same needs are checked only once, unless callers of the task hold
+        # resources, since then the result depends on the callers.
         if called.parent is not None or needs not in self._fitting:
             self._check(task, needs, callers)
 
     def _check(self, task: InFlight, needs: Needs, callers: Sequence[InFlight]) -> None:
-        """Refuse *task* if it needs more resources than *callers* leave free."""
+        """End *task* with an error if it needs more resources than *callers* leave
+        free.
+        """
         for name, amount in needs.amounts.items():
             limit_name = self._limit_names.get(name, name)
             total = self._settings.amounts.get(limit_name, 0)
@@ -261,12 +265,12 @@ class ResourceLedger:
             self._fitting.add(needs)
 
     def refuse(self, task: InFlight, name: str, holders: Iterable[str] = ()) -> None:
-        """End *task*, which can never get the resource *name*.
+        """End *task* with an error, because it can never get the resource *name*.
 
         Args:
             task: The task.
-            name: The name under which this ledger counts the resource.
-            holders: The names of the tasks that have the resource.
+            name: The name under which this ledger records the resource.
+            holders: The names of the tasks that hold the resource.
         """
         amount = task.needs.amounts[name] if task.needs else 0
         name = self._limit_names.get(name, name)
@@ -288,8 +292,8 @@ class ResourceLedger:
     ) -> Needs:
         """Return the needs that all calls of a task share.
 
-        The calls share one object, so that a measurement of their memory applies to all
-        of them.
+        All calls share this one object. So when the memory of one call was measured,
+        the later ones get the new estimate.
         """
         resources = resources or Resources(memory=0)
         amounts: dict[str, float] = {"cpus": resources.cpus or 1}
@@ -301,8 +305,9 @@ class ResourceLedger:
         if threads == self._settings.share:
             threads = None
         rate = None
-        # A rate whose calls have different costs is enforced by the run, before the
-        # pool gets the call. The pool enforces only a rate without costs.
+        # If the calls have different costs (``cost=``), the run itself keeps to the
+        # rate before it passes a call to the pool. The pool keeps only to rates without
+        # costs.
         if resources.rate is not None and resources.cost is None:
             rate = f"{resources.rate} of {home}"
             self._rates.setdefault(rate, RateWindow(resources.rate))
@@ -323,12 +328,12 @@ class ResourceLedger:
         tasks: Mapping[JobKey, InFlight],
         decide: Decide = assign,
     ) -> Assignment:
-        """Return what to do next with the tasks of *queue*, some of which have needs of
-        their own. Set a timer for the next change of amounts.
+        """Return the plan of *decide* for the tasks of *queue*, made with the present
+        amounts of all resources. Set a timer for the next change of an amount that a
+        task waits for.
 
-        *tasks* are all tasks of the pool. If they are deadlocked, each waiting for
-        resources that another task holds, one of the tasks is refused. *decide* chooses
-        the tasks.
+        *tasks* are all tasks of the pool. If all of them wait for each other's
+        resources (a deadlock), one of them is ended with an error.
         """
         limits, changes = self._current_amounts(loads, limits)
         passing = {name for name, at in changes.items() if at < inf}
@@ -336,8 +341,8 @@ class ResourceLedger:
         self._give_back(loads, plan)
         due = min((changes[name] for name in plan.lacking & passing), default=inf)
         if due < self._timer_due:
-            # The timer only wakes the loop. Waiting tasks are assigned at the end of
-            # that turn.
+            # The timer only wakes the I/O loop, which assigns waiting tasks at the end
+            # of each turn.
             self._timer_due = due
             self._loop.call_at(due, self._forget_timer)
         if plan.stuck is not None and _all_wait(tasks):
@@ -351,8 +356,8 @@ class ResourceLedger:
     def _current_amounts(
         self, loads: Sequence[WorkerLoad], limits: PoolLimits
     ) -> tuple[PoolLimits, dict[str, float]]:
-        """Return *limits* with the present amounts of all resources, and the times at
-        which amounts may grow.
+        """Return *limits* with the present amounts of all resources, and, for the rates
+        and shared limits, the times at which more may become free.
         """
         now = self.clock()
         sources: dict[str, RateWindow | CrossProcessLimit] = {
@@ -366,14 +371,14 @@ class ResourceLedger:
         return limits._replace(amounts=amounts, gpus=self._settings.gpus), changes
 
     def _give_back(self, loads: Sequence[WorkerLoad], plan: Assignment) -> None:
-        """Release the slots of shared limits that are not needed by a worker or by a
-        task that *plan* sends.
+        """Release the slots of shared limits that neither a worker's tasks nor the
+        tasks that *plan* sends need.
         """
         for name, limit in self._shared.items():
             count = _used(name, loads)
             for index, tasks in plan.sends:
-                # A task that is sent ahead of time needs no other slot, because it uses
-                # the slot that its busy worker already holds.
+                # A task that is sent ahead of time to a busy worker needs no further
+                # slot: it will use that of the worker's running task.
                 if not loads[index].held:
                     count += len(_holders(name, tasks[:1]))
             limit.give_back(count)
@@ -391,8 +396,8 @@ class ResourceLedger:
         self.memory_retries.totals = settings.amounts
 
     def most_at_once(self, needs: Needs) -> float:
-        """Return the greatest number of tasks with *needs* that limits allow to run at
-        once.
+        """Return the maximum number of tasks with *needs* that can run at the same
+        time.
         """
         most = inf
         for name, amount in needs.amounts.items():
@@ -401,17 +406,18 @@ class ResourceLedger:
         return most
 
     def note_machines(self, largest: Mapping[str, tuple[float, str]]) -> None:
-        """Note the largest amounts that machines of a cluster have.
+        """Set the largest amounts that a single machine of the cluster has.
 
         Args:
-            largest: The amount of each resource, and the name of the machine.
+            largest: The amount of each resource, and the name of the machine that has
+                it.
         """
         self.largest = largest
         totals = {name: amount for name, (amount, _) in largest.items()}
         self.memory_retries.totals = totals
 
     def count_start(self, task: InFlight) -> None:
-        """Count the start of *task* for its rate, if it has one."""
+        """Note the start of *task* for its rate, if it has one."""
         if task.needs is not None and task.needs.rate is not None:
             self._rates[task.needs.rate].add(self.clock())
 
@@ -426,8 +432,9 @@ class ResourceLedger:
             self._measured.add(task)
 
     def measure(self, task: InFlight | None, peak: int | None) -> None:
-        """Record the memory that *task* used while a worker had it: *peak* bytes, or
-        the peak that the kernel recorded if *peak* is None.
+        """Update the estimated memory of calls such as *task*: it has used *peak*
+        bytes, or, if *peak* is None, the peak that the kernel has measured for its
+        worker.
         """
         if task is not None and task.needs is not None and task.needs.is_measured:
             amounts, most = task.needs.amounts, self._settings.amounts["memory"]
@@ -465,13 +472,15 @@ class ResourceLedger:
 
 
 def _priority_among(resources: Resources | None, callers: Sequence[InFlight]) -> int:
-    """Return the higher of the task's own priority and the caller's priority."""
+    """Return the higher of two priorities: that of the task itself, in *resources*, and
+    that of the nearest caller.
+    """
     priority = None
     if resources is not None:
         priority = resources.priority
     if not callers:
         return 0 if priority is None else priority
-    # no mutant: Callers inherit too, so the nearest one has the highest priority.
+    # no mutant: The nearest caller has inherited too, so it has the highest.
     inherited = callers[0].priority
     return inherited if priority is None else max(inherited, priority)
 
@@ -484,7 +493,7 @@ def _holds_something(caller: InFlight) -> bool:
 
 
 def _used(name: str, loads: Sequence[WorkerLoad]) -> int:
-    """Return the number of slots of the limit *name* that the workers' tasks take."""
+    """Return how many slots of the limit *name* the tasks of the workers take."""
     return sum(int(worker.held.get(name, 0)) for worker in loads)
 
 
@@ -499,7 +508,9 @@ def _callers_of(task: InFlight, tasks: Mapping[JobKey, InFlight]) -> list[InFlig
 
 
 def _holders(name: str, tasks: Iterable[InFlight]) -> dict[InFlight, float]:
-    """Return the tasks that take some of the resource *name*, with the amounts."""
+    """Return those of *tasks* that take some of the resource *name*, each with the
+    amount.
+    """
     return {
         task: task.needs.amounts[name]
         for task in tasks
@@ -519,8 +530,8 @@ def _held_by_callers(
     if name == "cpus":
         return [], 0.0
     if name not in OF_THE_MACHINE:
-        # Callers in other processes, or outside of any pool, hold slots of a named
-        # limit as well, so all callers are searched, not only *callers*.
+        # A named limit has slots for callers outside of this pool too, so all callers
+        # are searched for them, not only *callers*.
         holders = holders_above(task.job.task, name)
         return holders, len(holders)
     amounts = _holders(name, callers)
@@ -528,10 +539,11 @@ def _held_by_callers(
 
 
 def _all_wait(tasks: Mapping[JobKey, InFlight]) -> bool:
-    """Return whether all calls for which *tasks* wait are among *tasks* themselves, so
-    that none of them can continue.
+    """Return whether all calls for which *tasks* wait are themselves among *tasks*, so
+    that none of the tasks can continue.
 
-    A call that runs elsewhere may end, and its caller then continues.
+    If a task waits for a call on another executor, that call may end, and the task then
+    continues.
     """
     called = sum(bool(_callers_of(task, tasks)) for task in tasks.values())
     return called >= sum(len(task.execution.calls) for task in tasks.values())
@@ -542,8 +554,8 @@ _ledgers: WeakSet[ResourceLedger] = WeakSet()
 
 
 def _close_ledgers_after_fork() -> None:
-    # The parent process owns the file locks that represent the slots of the shared
-    # limits, so this process only closes its copies of the file descriptors.
+    # The slots of shared limits are file locks of the parent process. This process only
+    # closes its copies of the descriptors.
     for ledger in _ledgers:
         ledger.close()
 

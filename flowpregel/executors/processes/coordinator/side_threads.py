@@ -8,11 +8,12 @@
     a task's end -- post_behind -->  post, when it is its turn ->  mailbox
         (a timer) -- if that is stuck --------------------------> mailbox
 
-The unwritten output of a worker is bounded. Beyond the bound, the coordinator stops
-reading from the worker. Then the worker's socket is full and blocks the worker, and the
+If too much output of a worker is not written yet, the coordinator stops reading from
+that worker. The worker's socket then fills up and blocks the worker, so the
 coordinator's memory does not fill up. The end of a task is posted after the task's
 output is written, so that the output is on the screen when the run returns. If the
-output cannot be written, the end is posted without waiting for it.
+output cannot be written, because a stream or a log handler blocks, the end is posted
+anyway.
 """
 
 from __future__ import annotations
@@ -33,19 +34,24 @@ from flowpregel.executors.processes.coordinator.io_loop import IOLoop
 
 Action: TypeAlias = Callable[[], object]
 _MOST_UNWRITTEN: Final = 1 << 20
-"""The size, in bytes, of a worker's output that may wait to be written."""
+"""The size, in bytes, of a worker's unwritten output above which the worker is not
+read.
+"""
 _STUCK_AFTER: Final = 0.25
-"""Seconds for which the end of a task waits behind one write that does not return."""
+"""The maximum number of seconds for which the end of a task waits for a single write
+that does not return.
+"""
 _LONGEST_WAIT: Final = 10.0
-"""Seconds for which the end of a task waits behind several writes, each of which
-returns in time.
+"""The maximum number of seconds for which the end of a task waits for several writes,
+each of which returns in time.
 """
 _AT_EXIT: Final = 5.0
-"""Seconds for which closing a pool waits for a write that does not return."""
+"""Seconds that the closing of a pool waits for a write that does not return."""
 
 
 class SideThread:
-    """An OS thread that calls actions one after another, and is started by the first.
+    """An OS thread that calls functions (actions) one after another. The first one
+    starts it.
 
     Args:
         name: The name of the OS thread.
@@ -61,7 +67,7 @@ class SideThread:
         """
 
     def call(self, action: Action) -> None:
-        """Have *action* called after all earlier actions.
+        """Queue *action*, to be called after all earlier actions.
 
         Any OS thread may call this method.
         """
@@ -75,13 +81,14 @@ class SideThread:
                 thread = threading.Thread(
                     target=self._run, name=self._name, daemon=True
                 )
-                # If the system gives no more OS threads, the next call tries again.
+                # If the operating system refuses another OS thread, the next call tries
+                # again.
                 with suppress(RuntimeError):
                     thread.start()
                     self._thread = thread
 
     def is_current(self) -> bool:
-        """Return whether the calling OS thread is this OS thread."""
+        """Return whether the caller runs on this OS thread."""
         return self._thread is threading.current_thread()
 
     def is_stuck(self) -> bool:
@@ -122,7 +129,7 @@ class SideThread:
 
 
 class Unwritten:
-    """The unwritten output of one worker.
+    """The size of one worker's output that is not written yet.
 
     Args:
         resume: A function that is called on the I/O thread when there is room again.
@@ -137,14 +144,14 @@ class Unwritten:
         worker.
         """
         self.drops = False
-        """True if output was dropped, because it arrived although the worker should not
-        be read.
+        """True if output was dropped, because far too much arrived although reading was
+        paused.
         """
         self._lock = threading.Lock()
 
     def add(self, size: int) -> bool:
-        """Add *size* bytes that will be written, and return whether they have just
-        exceeded the bound.
+        """Add *size* bytes that will be written, and return whether the output now
+        exceeds the limit, which it did not before.
         """
         with self._lock:
             self.size += size
@@ -155,8 +162,8 @@ class Unwritten:
             return self.is_full and not was_full
 
     def subtract(self, size: int) -> bool:
-        """Subtract *size* bytes that were written, and return whether the worker may be
-        read again.
+        """Subtract *size* bytes that were written, and return whether reading from the
+        worker must be resumed.
         """
         with self._lock:
             self.size -= size
@@ -193,19 +200,18 @@ class OutputThread:
         self._loop = loop
         self._thread = SideThread("flowpregel-output")
         self._late: deque[tuple[float, Mailbox, list[Any]]] = deque()
-        """The ends of tasks that wait behind output. Each consists of the time at which
-        it must be posted, the mailbox, and a list with the event.
+        """The ends of tasks that wait until output is written. Each entry has the time
+        at which it was added, the mailbox, and a list with the event.
 
-        The OS thread that posts the event removes it from the list, so that it is
-        posted once.
+        Either the output thread or the I/O thread posts the event. It removes the event
+        from the list first, so that it is posted only once.
         """
 
     def add(self, unwritten: Unwritten, size: int, write: Action) -> bool:
-        """Have *write* called for output of *size* bytes, and return whether to stop
-        reading the worker.
+        """Queue *write*, a function that writes *size* bytes of output. Return whether
+        reading from the worker must be paused.
 
-        Output is dropped if far too much arrives although the worker should not be
-        read.
+        Output is dropped if far too much arrives although reading was paused.
         """
         if unwritten.size > 2 * _MOST_UNWRITTEN:
             if not unwritten.drops:
@@ -226,8 +232,8 @@ class OutputThread:
                 self._loop.call(unwritten.resume)
 
     def post_behind(self, mailbox: Mailbox, event: Any) -> None:
-        """Post *event* when the earlier output is written, or at once if writing is
-        stuck.
+        """Post *event* when all output that was queued before is written, or at once if
+        the output thread is stuck.
         """
         if self._thread.is_stuck():
             mailbox.post(event)
@@ -239,8 +245,8 @@ class OutputThread:
         self._late.append((time.monotonic(), mailbox, events))
 
     def _post_late(self) -> None:
-        """Post the events that have waited too long, and set a timer if other events
-        wait.
+        """Post the events that have waited too long for output. If others still wait,
+        set a timer for them.
         """
         too_long, is_stuck = time.monotonic() - _LONGEST_WAIT, self._thread.is_stuck()
         while self._late:
@@ -263,12 +269,14 @@ class OutputThread:
         self._thread.call(partial(worker_log.log, level, message, *args))
 
     def log_error(self, message: str) -> None:
-        """Log the error that is being handled, as `log` does."""
+        """Log a message with the traceback of the error that is being handled, as `log`
+        does.
+        """
         error = sys.exc_info()[1]
         self._thread.call(partial(worker_log.error, message, exc_info=error))
 
     def close(self) -> None:
-        """Write the remaining output, unless the thread is stuck.
+        """Write the remaining output, unless the output thread is stuck.
 
         This is called after the I/O thread has ended.
         """

@@ -66,21 +66,25 @@ from flowpregel.executors.unread import UnreadEvent
 CLOSED: Final = "this pool of worker processes was closed"
 _FORMAT: Final = logging.Formatter("%(levelname)s %(name)s: %(message)s")
 _CHUNK_COST: Final = 256
-"""Bytes that a chunk takes in addition to its content."""
+"""The number of bytes that a waiting chunk takes in addition to its content, as an
+estimate.
+"""
 _TRY_AGAIN: Final = 1 << 20
 """The number of further unread bytes of a run after which the pool tries again to pause
-a worker.
+a worker that it could not pause before.
 """
 _DROPPED_AFTER: Final = 0.05
-"""Seconds after which all tasks that have ended are dropped together."""
+"""Seconds after the end of a task at which the pool drops all tasks that have ended
+since, together.
+"""
 
 
 class TaskPool(ABC):
-    """The tasks on workers, local or remote, and the waiting tasks.
+    """The base class of pools: the tasks that wait, and those on workers, of this
+    machine or of others.
 
-    A pool is used on the I/O thread only. A handler of a message from a worker (frame)
-    may raise any exception, since a user's class may raise anything while it is
-    unpickled.
+    A pool is used on the I/O thread only. A handler of a message (frame) from a worker
+    may raise any exception.
 
     Args:
         settings: The settings of the pool.
@@ -100,21 +104,23 @@ class TaskPool(ABC):
         functions.
         """
         self._dropping = SideThread("flowpregel-dropping")
-        """The OS thread that drops the inputs of tasks."""
+        """The OS thread that frees the inputs of tasks."""
         self.encoder: encoder.JobEncoder = encoder.JobEncoder(arena)
         self.workers: set[Any] = set()
         """The pool's worker processes on this machine."""
         self._tasks: dict[JobKey, InFlight] = {}
         self._queue = TaskQueue()
         self._events: defaultdict[Mailbox, list[UnreadEvent]] = defaultdict(list)
-        """The events to post at the end of this loop turn."""
+        """The events to post at the end of this turn of the loop, by the mailbox of the
+        run.
+        """
         self._behind: list[tuple[Mailbox, UnreadEnd]] = []
-        """The ends of tasks, each with its mailbox. An end is posted after the task's
-        output is written.
+        """The ends of tasks with unwritten output, each with the mailbox of the run. An
+        end is posted after the output is written.
         """
         self._ended: defaultdict[Mailbox, list[InFlight]] = defaultdict(list)
-        """The tasks that have just ended. Another OS thread drops their inputs, because
-        that may run a `__del__`.
+        """The tasks that have just ended, by mailbox. Another OS thread frees their
+        inputs, because that may run the user's `__del__`.
         """
         self._is_closing = False
         """True if the pool is closing, so that its tasks are withdrawn."""
@@ -131,8 +137,8 @@ class TaskPool(ABC):
             protocol.SAVED: self._on_saved,
             protocol.CANCELLED: self._on_cancelled,
         }
-        """The handlers of the messages (frames) that workers send while a task runs, by
-        kind.
+        """The handlers of the messages (frames) about a running task, by kind. A
+        handler gets the task and the frame.
         """
         self.handlers: dict[int, Callable[[Any, Frame], object]] = {
             protocol.ENDED: self._on_ended,
@@ -153,7 +159,7 @@ class TaskPool(ABC):
     def admit(self, tasks: Sequence[InFlight], mailbox: Mailbox) -> None:
         """Accept packed *tasks* of one run.
 
-        Each is sent as soon as a worker has room.
+        Each is sent as soon as a worker is free for it.
 
         Args:
             tasks: The tasks.
@@ -214,8 +220,8 @@ class TaskPool(ABC):
 
     @abstractmethod
     def _dispatch(self) -> None:
-        """Send waiting tasks to workers that have room, and post events. This is called
-        at the end of each turn.
+        """Send waiting tasks to workers that have room, and post events. The I/O loop
+        calls this at the end of each turn.
         """
 
     def _post_events(self) -> None:
@@ -249,8 +255,9 @@ class TaskPool(ABC):
             return
         if task.needs is not None:
             self.resources.end(task)
-        # The error of a task whose worker died is read on the run's OS thread, too,
-        # because its message shows the call's arguments, which must be unpickled first.
+        # An error counts as not plain, so that it is read on the run's OS thread: if
+        # the worker died, its message shows the call's arguments, which may have to be
+        # unpickled.
         if isinstance(outcome, messages.PackedOutcome):
             is_plain = outcome.is_plain
         else:
@@ -275,28 +282,28 @@ class TaskPool(ABC):
             self._events[task.mailbox].append(end)
 
     def _drop_later(self, task: InFlight, end: UnreadEnd) -> None:
-        """Have the input of *task* dropped soon, on another OS thread.
+        """Arrange that the input of *task* is freed soon, on another OS thread.
 
-        A `__del__` in the input might block the I/O thread. The task's run drops the
-        input when it reads the end of another task. If no other task ends soon, a side
-        thread of the pool drops it.
+        A `__del__` in the input might block the I/O thread. If another task of the run
+        ends soon, the run frees the input when it handles that end. If not, the OS
+        thread for dropping frees it.
         """
         if not self._ended:
             due = time.monotonic()
-            # A task with shared memory is dropped at once, because other tasks may need
-            # the memory. Any other task is dropped a little later.
+            # The input of a task with shared memory is freed at once, because other
+            # tasks may need the memory, and any other input a little later.
             if not task.refs:
                 due += _DROPPED_AFTER
             self.loop.call_at(due, self._drop_ended)
-        # Only the mailbox of a run has a backlog. When the run reads the end of this
-        # task, it drops the inputs of the tasks that ended earlier.
-        # no mutant: The timer drops the tasks that no run drops, only a little later.
+        # Only the mailbox of a run has a backlog. Tasks of the run that ended earlier are
+        # passed on with this end, so that the run frees their inputs.
+        # no mutant: Without this, the timer frees them a little later.
         if task.mailbox.backlog is not None:
             end.earlier = self._ended.pop(task.mailbox, ())
         self._ended[task.mailbox].append(task)
 
     def _drop_ended(self) -> None:
-        """Drop the tasks that have just ended, on the OS thread for dropping."""
+        """Free the tasks that have just ended, on the OS thread for dropping."""
         ended, self._ended = self._ended, defaultdict(list)
         self._dropping.call(ended.clear)
 
@@ -305,53 +312,56 @@ class TaskPool(ABC):
         """Remove *task* from its worker."""
 
     def release_own(self, tasks: Iterable[InFlight]) -> None:
-        """Release the shared memory of *tasks*, which no worker reads."""
+        """Release the shared memory of *tasks*, which no worker has got."""
         for task in tasks:
             self.arena.release(ref.id for ref in task.refs)
             task.refs = ()
 
     @abstractmethod
     def recall(self, worker: Any) -> None:
-        """Take back the tasks that *worker* has not begun, since its running task
-        waits.
+        """Take back the tasks that *worker* has not begun, since its running task will
+        not end soon.
         """
 
     @abstractmethod
     def pause_reading(self, worker: Any, task: InFlight) -> bool:
         """Stop reading from *worker* for now.
 
-        If the pause would hold up a run that is not the run of *task*, continue reading
-        and return False.
+        If the pause might delay tasks of another run than that of *task*, continue
+        reading and return False.
         """
 
     @abstractmethod
     def resume_reading(self, worker: Any) -> None:
-        """Read from *worker* again, if reading was paused for a run."""
+        """Resume reading from *worker*, if reading was paused because a run had too
+        many unread chunks.
+        """
 
     def resume_for_others(self, mailbox: Mailbox) -> None:  # noqa: B027
-        """Read again from the workers that are paused for a run other than
-        *mailbox*'s.
+        """Resume reading from all workers that were paused because of the unread chunks
+        of another run than the one that receives its events in *mailbox*.
         """
 
     @abstractmethod
     def pause_for_output(self, worker: Any) -> None:
-        """Stop reading from *worker* until its output is written.
+        """Stop reading from *worker* until the text that it has printed is written.
 
-        A worker whose task is being stopped is read nevertheless.
+        If its task is being stopped, continue reading, because the end of the task must
+        arrive.
         """
 
     @abstractmethod
     def refuse(self, task: InFlight, worker: Any) -> None:
-        """End *task*, which has sent a message that cannot be read, if *worker* still
-        has the task.
+        """End *task*, which has sent a message that cannot be unpickled, if *worker*
+        still has the task.
         """
 
     @abstractmethod
     def leave(
         self, contexts: Set[bytes], body: bytes, requests: Future[Sequence[Future[Any]]]
     ) -> None:
-        """Make workers exit *contexts*, and set the result of *requests* to a list with
-        a future for each request to a worker that it has not confirmed yet.
+        """Ask the workers to exit *contexts*. Set the result of *requests* to a list of
+        futures, one for each request that a worker has not confirmed yet.
 
         *body* is the message for the workers: the contexts, and the error of the run.
         """
@@ -376,7 +386,7 @@ class TaskPool(ABC):
     # ------------------------------------------------ frames of tasks
 
     def _on_running(self, worker: Any, frame: Frame) -> None:
-        """Handle a message (frame) that a worker sent while its task is running."""
+        """Handle a message (frame) about a running task."""
         task = worker.tasks.get(frame.number)
         if task is None:
             return
@@ -403,8 +413,8 @@ class TaskPool(ABC):
                 task.code.measured(span.seconds)
             outcome = messages.PackedOutcome(body, worker.reader.open, head.size)
         except Exception as error:  # noqa: BLE001
-            # The message contains no readable outcome, or the outcome's shared memory
-            # is gone.
+            # The bytes are not an outcome, or a segment of shared memory to which it
+            # refers is gone.
             outcome = unreadable_result(task.job.task.node.name, error)
         if frame.flags & protocol.STOPPED and task.execution.stopping is not None:
             outcome = task.stopped()
@@ -423,8 +433,8 @@ class TaskPool(ABC):
             self._apply_back_pressure(task, backlog, len(frame.body) + _CHUNK_COST)
 
     def _apply_back_pressure(self, task: InFlight, backlog: Backlog, size: int) -> None:
-        """Add *size* unread bytes to the backlog of the run of *task*. If the run now
-        has too many unread bytes, pause the task's worker.
+        """Add *size* bytes to the backlog of unread events of *task*'s run. If the
+        backlog is now too large, pause reading from the task's worker.
         """
         worker = task.execution.worker
         if not backlog.add(size):
@@ -449,15 +459,15 @@ class TaskPool(ABC):
         self._events[task.mailbox].append(UnreadCall(task, frame.body, refuse, decode))
 
     def _refusal_of(self, task: InFlight) -> Action:
-        """Return an action that ends *task* if its worker still has the task. Any OS
-        thread may call the action.
+        """Return a function that ends *task* if its present worker still has it then.
+        Any OS thread may call the function.
         """
         refuse = partial(self.refuse, task, task.execution.worker)
         return partial(self.loop.call, refuse)
 
     def _note_call(self, task: InFlight, request: int) -> None:
-        """Note that *task* waits for a call, so that its CPU is lent to other tasks and
-        its worker gets no more tasks.
+        """Note that *task* has made a call. While it waits for the call, other tasks
+        may use its CPU, and its worker gets no more tasks.
         """
         task.execution.calls.add(request)
         task.code.seconds = float("inf")
@@ -493,13 +503,13 @@ class TaskPool(ABC):
     def _answer_request(
         self, task: InFlight, frame: Frame, result_of: Callable[[Job, Any], Any]
     ) -> None:
-        """Answer a request of *task*.
+        """Answer a request of *task*, on one of the OS threads for requests.
 
         Args:
             task: The task.
             frame: The frame of the request.
-            result_of: A function of the task's job and of the request's content that
-                returns the result.
+            result_of: A function that takes the task's job and the content of the
+                request, and returns the result.
         """
         (request,) = REQUEST.unpack_from(frame.body)
         try:
@@ -514,7 +524,9 @@ class TaskPool(ABC):
     # ------------------------------------------------ output of workers
 
     def _on_printed(self, worker: Any, frame: Frame) -> None:
-        """Have a worker's output printed, with the task's name before each line."""
+        """Queue the printing of a worker's output, with the task's name before each
+        line.
+        """
         text, task = frame.body.decode(errors="replace"), worker.tasks.get(frame.number)
         is_error = bool(frame.flags & protocol.STDERR)
         if is_error:
@@ -528,7 +540,7 @@ class TaskPool(ABC):
             self.pause_for_output(worker)
 
     def _on_logged(self, worker: Any, frame: Frame) -> None:
-        """Have a worker's log record handled by the program's loggers."""
+        """Queue the handling of a worker's log record by the program's loggers."""
         is_event = bool(frame.flags & protocol.STRUCTURED)
         text_of = _text_of_event if is_event else _text_of_record
         self._keep_output(worker.tasks.get(frame.number), frame.body, text_of)
@@ -546,7 +558,9 @@ class TaskPool(ABC):
         handle: Callable[[Any], None],
         body: bytes,
     ) -> None:
-        """Have *handle* handle a log record, on the OS thread for output."""
+        """Unpickle a log record, and pass it to *handle*. This is called on the OS
+        thread for output.
+        """
         try:
             record = pickle.loads(body)
         except BaseException as error:
@@ -559,7 +573,7 @@ class TaskPool(ABC):
     def _keep_output(
         self, task: InFlight | None, body: bytes, text_of: Callable[[bytes], str]
     ) -> None:
-        """Pass this output to the run of *task*, if the run stores output."""
+        """Pass the output in *body* to the run of *task*, if this run stores output."""
         if task is None or task.job.run.thread_id is None or not task.job.run.has_saver:
             return
         self._events[task.mailbox].append(UnreadOutput(task.job, body, text_of))
@@ -572,25 +586,27 @@ def _store_result(job: Job, content: tuple[str, Any, Any]) -> Any:
     """Call a method of the store of the run of *job*, and return the result."""
     method, args, kwargs = content
     if method.startswith("_"):
-        # The caller in the worker gets this error as it gets an error of the store.
+        # The task in the worker gets this error as it would get an error of the store.
         raise AttributeError(method)
     return getattr(job.run.store, method)(*args, **kwargs)
 
 
 def _named_channels(job: Job, names: Sequence[str]) -> Any:
-    """Return the channels and the managed values of the superstep of *job* by name."""
+    """Return those channels and managed values of the superstep of *job* that have one
+    of *names*.
+    """
     return messages.channels_of(job.step, names)
 
 
 def _saved_state(task: InFlight, body: bytes) -> SaveState:
-    """Return the request of *task* to save a value."""
+    """Unpack the request of *task* to save a value for its next attempt."""
     (request,) = REQUEST.unpack_from(body)
     value = serialization.unpack(body[REQUEST.size :])
     return SaveState(*task.job.key, value, reply=(task, request))
 
 
 def _cancelled_call(task: InFlight, body: bytes) -> CancelCall:
-    """Return the request of *task* to cancel a call that it made."""
+    """Unpack the request of *task* to cancel a call that it made."""
     (request,) = REQUEST.unpack_from(body)
     return CancelCall(*task.job.key, reply=(task, request))
 
@@ -601,7 +617,7 @@ def _cancelled_call(task: InFlight, body: bytes) -> CancelCall:
 def _print_lines(label: str, text: str, *, to_stderr: bool) -> None:
     """Print *text*, with *label* before each line."""
     stream = sys.stderr if to_stderr else sys.stdout
-    # The program may have closed its streams, and then the lines are lost.
+    # If the program has closed its own streams, the lines are lost.
     with suppress(OSError, ValueError, AttributeError):
         _write_to(stream, "".join(f"{label} {line}\n" for line in text.splitlines()))
 
@@ -609,8 +625,9 @@ def _print_lines(label: str, text: str, *, to_stderr: bool) -> None:
 def _write_to(stream: Any, text: str) -> None:
     """Write *text* to *stream* at once.
 
-    The program's own streams are written without taking their buffer's lock. If the
-    program ended while a blocked write held that lock, the interpreter would abort.
+    The program's own stdout and stderr are written to past their buffers, without the
+    lock of the buffer. If the program ended while a blocked write held that lock, the
+    interpreter would abort.
     """
     stream.flush()
     if stream not in (sys.__stdout__, sys.__stderr__):
@@ -631,7 +648,7 @@ def _log_record(fields: dict[str, Any]) -> None:
 
 
 def _text_of_record(body: bytes) -> str:
-    """Return a worker's log record as text."""
+    """Return a worker's log record as a string."""
     return f"{_FORMAT.format(logging.makeLogRecord(pickle.loads(body)))}\n"
 
 
@@ -650,7 +667,7 @@ def _log_event(content: tuple[Any, str, dict[str, Any]]) -> None:
 
 
 def _text_of_event(body: bytes) -> str:
-    """Return a worker's structlog event as text."""
+    """Return a worker's structlog event as a string."""
     _, method, fields = pickle.loads(body)
     event = fields.pop("event", "")
     extras = (

@@ -13,7 +13,7 @@ from typing import Final
 from flowpregel._loggers import worker_log
 
 _TOO_LONG: Final = 1.0
-"""Seconds after which a turn of the I/O thread is logged as blocked."""
+"""Seconds after which an unfinished turn of the I/O thread is logged as blocked."""
 _CHECK_EVERY: Final = 0.25
 
 
@@ -27,8 +27,8 @@ class Watchdog:
 
     def __init__(self) -> None:
         self.is_awake: bool = False
-        """True if the watchdog checks the I/O thread. If it is False, the I/O thread
-        must wake the watchdog when a turn begins.
+        """True while the watchdog measures the turns of the I/O thread. If it is False,
+        the I/O thread must wake it when a turn begins.
         """
         self.turn_began: float = 0.0
         """The monotonic time at which the I/O thread's current turn began, or 0 while
@@ -46,7 +46,7 @@ class Watchdog:
         self._thread.start()
 
     def wake(self) -> None:
-        """Resume the checks. This is called on the I/O thread."""
+        """Make the watchdog measure turns again. This is called on the I/O thread."""
         self.is_awake = True
         self._awake.set()
 
@@ -69,9 +69,9 @@ class Watchdog:
                 _log_stack_of(watched)
             if not (began or last):
                 # The I/O thread has been idle since the last check, so the watchdog
-                # goes to sleep. If a turn begins at this moment, the I/O thread may
-                # still have read `is_awake` as True, and then it does not wake the
-                # watchdog. So the watchdog checks once more whether a turn has begun.
+                # goes to sleep. A turn may begin at this moment, and the I/O thread may
+                # have read `is_awake` while it was still True, so that it does not wake
+                # the watchdog. So it checks once more whether a turn has begun.
                 self.is_awake = False
                 self._awake.clear()
                 if self.turn_began:
@@ -81,8 +81,7 @@ class Watchdog:
 
 def _log_stack_of(watched: threading.Thread) -> None:
     """Log the stack of the OS thread *watched*."""
-    # A private function is used, because no public function gives the stack of another
-    # OS thread.
+    # This private function is the only way to get the stack of another OS thread.
     frame = sys._current_frames().get(watched.ident or 0)  # noqa: SLF001
     if frame is None:
         return

@@ -12,17 +12,15 @@ changes the state, and the state decides what the pool may do with the worker::
     IDLE --STOP_SENT--> STOPPING           any --KILLED--> STOPPING
                                            any --EXITED--> ENDED
 
-* An IDLE worker gets tasks. A BUSY worker gets more tasks ahead of time, and its CPU is
-  taken. A WAITING worker runs a task that waits for its calls: the worker lends its
-  CPU, and gets no tasks behind that task. A STOPPING worker gets no tasks, and does not
-  count towards the pool's size.
-* The tasks of a worker are a queue, of which the first task runs. So the queue
-  determines whether a worker is IDLE, BUSY or WAITING, and the events BEGAN, CALLED and
-  EMPTIED may arrive in any of these states. They may also arrive in STOPPING and ENDED:
-  the tasks of a killed worker are taken from it one by one.
-* READY may arrive after the kill, if the worker had sent it before.
-* STOP_SENT is an error in any state but IDLE: a worker with tasks must not be sent a
-  stop, or a task would be lost silently.
+* An IDLE worker gets tasks. A BUSY worker takes a CPU, and may get more tasks ahead of
+time. The task of a WAITING worker waits for its calls: the worker lends its CPU, and
+gets no tasks behind that task. A STOPPING worker gets no tasks, and is not counted in
+the pool's size. * The tasks of a worker are a queue, of which the first task runs. The
+events BEGAN, CALLED and EMPTIED report the state of this queue after a change, so they
+may arrive in any of the states IDLE, BUSY and WAITING. They may also arrive in STOPPING
+and ENDED: the tasks of a killed worker are taken from it one by one. * READY may arrive
+after the kill, if the worker had sent it before. * STOP_SENT is an error in any state
+but IDLE: a worker with tasks must not be sent a stop, or a task would be lost silently.
 
 A worker ends once. After EXITED, the events BEGAN, CALLED, EMPTIED and KILLED change
 nothing; READY, STOP_SENT and a second EXITED are errors.
@@ -55,13 +53,13 @@ class WorkerEvent(IntEnum):
     READY = auto()
     """The pool's initializer has run in the worker."""
     BEGAN = auto()
-    """The task at the head of the worker's queue runs or is about to begin, and does
-    not wait for calls that it has made.
+    """The first task of the worker's queue runs or will begin at once, and does not
+    wait for calls.
     """
     CALLED = auto()
     """The running task waits for its calls."""
     EMPTIED = auto()
-    """The worker has no task any more."""
+    """The worker's queue is empty."""
     STOP_SENT = auto()
     """The worker was sent the command to exit."""
     KILLED = auto()
@@ -69,13 +67,15 @@ class WorkerEvent(IntEnum):
 
 
 class WorkerLifeError(Exception):
-    """An event that cannot happen in the worker's state, which means an error in the
-    pool.
+    """The error that an event cannot happen in the worker's state, which is a bug in
+    the pool.
     """
 
 
 class _Transitions(dict[tuple[WorkerState, WorkerEvent], WorkerState]):
-    """The next state by state and event."""
+    """A dict of the next states, by the present state and the event. A missing pair is
+    an error.
+    """
 
     def __missing__(self, key: tuple[WorkerState, WorkerEvent]) -> WorkerState:
         state, event = key

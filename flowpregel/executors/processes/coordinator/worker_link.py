@@ -8,14 +8,13 @@ from the bytes that arrive, and handled one by one on the I/O thread.
 
 A link that is left unread fills up, and then the worker blocks when it sends. In this
 way a run that reads its stream slowly, or a terminal that takes no output, slows down
-the task that floods it. There are three reasons to leave a link unread, and each has
-its own end:
+the task that floods it. There are three reasons to leave a link unread, each recorded
+in an attribute:
 
-* `paused_for`: a run has too many unread chunks from its tasks. This ends when the run
-  has read enough of them.
-* `awaits_output`: too much of the worker's output is not written yet. This ends when
-  enough output is written.
-* `stopped_reading`: the link has ended, or garbage arrived. This state is final.
+* `paused_for`: a run has too many unread chunks from its tasks. Reading is resumed when
+the run has handled them. * `awaits_output`: too much of the worker's output is not
+written yet. Reading is resumed when enough of it is written. * `stopped_reading`: the
+link has ended, or garbage arrived. This state is final.
 """
 
 from __future__ import annotations
@@ -70,14 +69,12 @@ class CoordinatorLink:
         self._parser = Parser(connections.magic, UP)
         self._handlers = handlers
         self._outbox: deque[memoryview] = deque()
-        """The bytes to send that the socket has not taken yet."""
+        """The bytes to send for which the socket had no room yet."""
         self._is_full = False
-        """True while the socket is full, so that the loop waits until it is
-        writable.
-        """
+        """True while the socket is full, and the loop waits until it is writable."""
         self._pipes = {connections.stdout: 0, connections.stderr: STDERR}
-        """The open pipes, each with the flags of the frames that are made from its
-        bytes.
+        """The open pipes (the worker's stdout and stderr), each with the flags for the
+        frames that are made from its bytes.
         """
         self.paused_for: Mailbox | None = None
         """The run for which the link is left unread, because the run has too many
@@ -95,8 +92,8 @@ class CoordinatorLink:
     # ------------------------------------------------ watched descriptors
 
     def watch(self) -> None:
-        """Watch the socket, for reading unless the link is paused, and for writing if
-        bytes wait.
+        """Make the loop watch the socket: for reading unless the link is paused, and
+        for writing if bytes wait to be sent.
         """
         is_paused = self.stopped_reading or self.is_paused()
         self._loop.watch(
@@ -106,7 +103,7 @@ class CoordinatorLink:
         )
 
     def watch_pipes(self) -> None:
-        """Watch the pipes, unless output waits to be written."""
+        """Make the loop watch the pipes, unless too much output waits to be written."""
         for fd in self._pipes:
             read = None if self.awaits_output else partial(self._read_pipe, fd)
             self._loop.watch(fd, read)
@@ -116,7 +113,7 @@ class CoordinatorLink:
         return self.paused_for is not None or self.awaits_output
 
     def pause_for(self, mailbox: Mailbox) -> None:
-        """Leave the link unread until the run of *mailbox* has read its events."""
+        """Leave the link unread until the run of *mailbox* has handled its events."""
         self.paused_for = mailbox
         self.watch()
 
@@ -148,14 +145,14 @@ class CoordinatorLink:
     # ------------------------------------------------ frames
 
     def send(self, kind: int, number: int = 0, body: bytes = b"") -> None:
-        """Send a frame now, or as soon as the socket takes it."""
+        """Send a frame now, or as soon as the socket has room for it."""
         head = HEADER.pack(self._connections.magic, kind, 0, 0, number, len(body))
         self._outbox.append(memoryview(head + body))
         if len(self._outbox) == 1:
             self._flush()
 
     def _flush(self) -> None:
-        """Send as many bytes as the socket takes now."""
+        """Send as many of the waiting bytes as the socket has room for."""
         try:
             while self._outbox:
                 part = self._outbox[0]
@@ -167,8 +164,8 @@ class CoordinatorLink:
         except BlockingIOError:
             pass
         except OSError:
-            # The worker has ended. Nothing needs to be done, because the I/O thread
-            # notices this by the pidfd.
+            # The worker has ended. The I/O thread notices its end separately, by the
+            # pidfd of the process.
             self._outbox.clear()
         if self._is_full != bool(self._outbox):
             self._is_full = not self._is_full
@@ -189,9 +186,8 @@ class CoordinatorLink:
         except GarbageError as error:
             problem = f"it sent garbage on its link ({error})"
         except BaseException as error:  # noqa: BLE001
-            # A user's class may raise any error while a message is unpickled. The error
-            # must not escape: only this worker is lost, and other runs and tasks must
-            # not fail because of it.
+            # Unpickling a message may raise any error. Only this worker is lost: the
+            # error must not stop the I/O thread, on which other runs and tasks depend.
             problem = unreadable_message(error)
         if problem:
             self._worker.on_link_failed(problem)

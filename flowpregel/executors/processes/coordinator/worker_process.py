@@ -1,8 +1,8 @@
 """The pool's record of one worker, with the worker's state, link and tasks.
 
-The constructor starts the process. It runs on the I/O thread, because that thread
-outlives the worker: the kernel sends a child its death signal when the OS *thread* that
-started the child ends.
+The constructor starts the process. It runs on the I/O thread, because that OS thread
+outlives the worker. The kernel kills the worker when the OS *thread* that started it
+ends (the "parent death signal").
 
 A worker runs its tasks in the order in which it got them. The first task begins at
 once. For each other task there is a start permission (token) in a pipe, and the worker
@@ -61,17 +61,19 @@ _SLOW_AFTER: Final = 0.020
 no more tasks ahead of time.
 """
 _PARTING: Final = 0.5
-"""Seconds after which a worker whose link has closed is killed, if it still exists."""
+"""Seconds for which a worker whose link has closed may still exist before it is
+killed.
+"""
 _START_TIMEOUT: Final = 120.0
 """Seconds that a worker may take to start, since its initializer may load a model."""
 
 
 class SentToWorker:
-    """The code, contexts and buffers that a worker got and still has."""
+    """The code, contexts and shared buffers that a worker has got and not dropped."""
 
     def __init__(self) -> None:
         self.codes: RecentlyUsed[bytes, bool] = RecentlyUsed()
-        """The digests of the nodes' code that the worker has."""
+        """The digests of the packed nodes that are in the worker's cache."""
         self.contexts: set[bytes] = set()
         """The tokens (unique ids) of the `Context` channels that its tasks have
         entered.
@@ -90,9 +92,10 @@ class WorkerProcess:
     Args:
         settings: The settings of the pool.
         loop: The I/O loop.
-        handlers: The frame handlers by kind, which get the worker and a frame from it.
-        guard: The guard that kills the processes that the worker's tasks started, if
-            the coordinator cannot.
+        handlers: The handlers of frames, by the kind of the frame. A handler gets the
+            worker and the frame.
+        guard: The connection to the guard process, which kills the processes that the
+            worker's tasks started if the coordinator dies.
         on_end: A function that is called when the worker has ended, with the worker,
             the exit code and the peak memory.
 
@@ -149,7 +152,7 @@ class WorkerProcess:
         """Start a process that runs a worker with *setup*, and return the process.
 
         Args:
-            setup: The worker's setup, whose descriptors are `InheritedFd`.
+            setup: The worker's setup, in which descriptors are `InheritedFd` objects.
             env: Environment variables, in addition to the program's own.
         """
         # loky is imported only here, because the import takes 56 ms. The class is not
@@ -172,8 +175,8 @@ class WorkerProcess:
         self.state = NEXT_STATE[self.state, event]
 
     def note_tasks(self) -> None:
-        """Update the worker's state after a change of the worker's tasks, or of the
-        calls for which a task waits.
+        """Update the worker's state after its tasks have changed, or the calls for
+        which its running task waits.
         """
         first = next(iter(self.tasks.values()), None)
         if first is None:
@@ -198,20 +201,22 @@ class WorkerProcess:
         self.link.send(protocol.STOP)
 
     def kill(self, reason: str) -> None:
-        """Kill the process now, if it still exists. The pool notices its end like any
-        other end.
+        """Kill the process now, if it still exists. The pool notices its end in the
+        same way as that of any other worker.
         """
         self.note(WorkerEvent.KILLED)
         self.process.kill(reason)
 
     def on_link_failed(self, problem: str) -> None:
-        """Kill the worker, because nothing more can be read from its link."""
+        """Kill the worker, because nothing more can be read from its link; if the link
+        was closed, a little later.
+        """
         if problem != CLOSED_LINK:
             self.kill(problem)
             return
-        # A closed link usually means that the process has ended. The kill is delayed,
-        # so that the kernel can report the exit first. If the process still exists
-        # then, it is useless without its link, and is killed.
+        # A closed link usually means that the process has ended, and the kernel will
+        # report the true cause in a moment. So the kill is delayed. If the process
+        # still exists by then, it is useless without its link.
         deadline = time.monotonic() + _PARTING
         self.link.call_at(deadline, partial(self.kill, problem))
 
@@ -247,8 +252,9 @@ class WorkerProcess:
         is_replaced = self.is_spoiled or self.is_outdated
         is_held_up = is_slow or is_replaced or self.link.is_paused()
         if last.execution.stopping is None and not is_held_up:
-            # At least 10 µs are assumed for each task, because the token pipe holds a
-            # limited number of tokens.
+            # At least 10 µs are assumed for each task. This limits the number of tasks
+            # that are sent ahead, because the pipe has room for a limited number of
+            # tokens.
             seconds = len(self.tasks) * max(last.seconds, 1e-5)
         amounts = (last.needs or ONE_CPU).amounts
         return WorkerLoad(self.state, seconds, self.kind, amounts, last.needs)
@@ -260,8 +266,8 @@ class WorkerProcess:
         return self.tasks.get(self.connections.running_number())
 
     def sender_of(self, number: int) -> InFlight | None:
-        """Return the task that *number* in a frame identifies, or else the running
-        task, or None if there is neither.
+        """Return the task with the *number* that a frame contains. If there is none,
+        return the running task, or None.
         """
         return self.tasks.get(number) or self.running()
 
@@ -298,21 +304,19 @@ class WorkerProcess:
         self.link.send(protocol.ANSWER, request, body)
 
     def signal_stop(self, number: int) -> None:
-        """Send the stop signal, which raises an error in the code of task *number* if
-        the task still runs.
+        """Send the stop signal, which raises an error in the code of the task *number*
+        if it still runs.
         """
         self.connections.status[protocol.UNWANTED] = number
         self.process.send_signal(STOP_SIGNAL)
 
     def warn(self, number: int) -> None:
-        """Set the warning that the run of task *number* will end soon, which the task
-        can read.
-        """
+        """Tell the task *number*, by the shared status, that its run will end soon."""
         self.connections.status[protocol.ENDING] = number
 
     def read_everything(self) -> None:
-        """Resume all reading from the worker, because its task must stop, and its end
-        must arrive.
+        """Resume reading from the worker even if it was paused, because its task must
+        stop, and the end of the task must arrive.
         """
         self.link.resume()
         self.link.resume_output()

@@ -410,8 +410,7 @@ class Worker:
             # The signal is sent again later, because an interrupted import would leave
             # half a module behind, for all later tasks.
             again = threading.Timer(_STOP_AGAIN, os.kill, (os.getpid(), STOP_SIGNAL))
-            # no mutant: Without this, the process would only end a hundredth of a
-            # second later.
+            # no mutant: Without this, the process ends a hundredth of a second later.
             again.daemon = True
             again.start()
             return
