@@ -295,8 +295,8 @@ class TaskPool(ABC):
             if not task.refs:
                 due += _DROPPED_AFTER
             self.loop.call_at(due, self._drop_ended)
-        # Only the mailbox of a run has a backlog. Tasks of the run that ended earlier are
-        # passed on with this end, so that the run frees their inputs.
+        # Only the mailbox of a run has a backlog. Tasks of the run that ended earlier
+        # are passed on with this end, so that the run frees their inputs.
         # no mutant: Without this, the timer frees them a little later.
         if task.mailbox.backlog is not None:
             end.earlier = self._ended.pop(task.mailbox, ())

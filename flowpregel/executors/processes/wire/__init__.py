@@ -1,1 +1,3 @@
-"""The messages that cross the link of a worker; both ends import them."""
+"""The messages on the link between the coordinator and a worker. Both ends import this
+package.
+"""

@@ -9,9 +9,10 @@ finds the processes that have left those groups, by a tag in the environment tha
 program inherits from its worker. A worker uses such a tag too, to find the processes of
 a task that was stopped.
 
-The guard reads a line for each change of a worker from its standard input: the change,
-the pid, and the tag. The guard runs as a separate script and imports nothing from the
-package, so that it is small and starts quickly.
+When a worker starts or ends, the coordinator writes a line to the guard's standard
+input: the change (``+``, ``-`` or ``x``), the pid, and the tag. The guard runs this
+file as a script, and imports nothing from the package, so that it is small and starts
+quickly.
 """
 
 from __future__ import annotations
@@ -24,19 +25,23 @@ import sys
 import time
 
 PROCESS_TAG = "FLOWPREGEL_WORKER"
-"""The environment variable that tags a worker and the processes that it starts."""
+"""The environment variable with the tag of a worker, which the processes that it starts
+inherit.
+"""
 TASK_TAG = "FLOWPREGEL_TASK"
-"""The environment variable that tags the processes that one task starts."""
+"""The environment variable with the tag of a task, which the processes that the task
+starts inherit.
+"""
 _CHECK_EVERY = 1.0
-"""The seconds between two checks whether the coordinator lives."""
+"""Seconds between two checks whether the coordinator is alive."""
 _MOST_SEARCHES = 20
-"""The greatest number of searches for processes with a tag. More than one may be
-necessary, because a process may be started while a search runs.
+"""The maximum number of searches for processes with a tag. More than one may be
+necessary, because such a process may start another one while a search runs.
 """
 _SEARCH_EVERY = 0.01
-"""The seconds between two searches for processes with a tag."""
+"""Seconds between two searches for processes with a tag."""
 _OF_KERNEL = 0x0020_0000
-"""The flag of a process (``PF_KTHREAD``) that marks it as a thread of the kernel."""
+"""The flag (``PF_KTHREAD``) in ``/proc/PID/stat`` that marks a thread of the kernel."""
 
 
 # ------------------------------------------------ functions of the guard process
@@ -60,12 +65,12 @@ def end_processes_with(entries: set[bytes], since: float = 0.0) -> None:
 
 
 def search_processes(entries: set[bytes], since: float) -> tuple[list[int], list[int]]:
-    """Return two lists of pids of other processes that began at *since* or later: the
-    processes that have one of *entries* in their environment, and the programs whose
-    environment is still empty.
+    """Search the other processes that began at *since* or later. Return two lists of
+    pids: the processes that have one of *entries* in their environment, and the
+    programs whose environment is still empty.
 
     A program that is being started has no environment for some microseconds, although
-    its parent knows already that the start has succeeded.
+    for its parent the start has already succeeded. It may get one of *entries*.
     """
     tagged: list[int] = []
     starting: list[int] = []
@@ -120,15 +125,15 @@ def stat_fields_of(pid: int) -> list[bytes]:
 
 
 def is_program(fields: list[bytes]) -> bool:
-    """Return whether a process runs a program: it is no thread of the kernel, and has
-    not ended.
+    """Return whether the process with these *fields* of ``/proc/PID/stat`` is a living
+    program, and not a thread of the kernel.
     """
     return bool(fields) and fields[0] not in b"ZX" and not int(fields[6]) & _OF_KERNEL
 
 
 def start_time_in(fields: list[bytes]) -> float:
-    """Return the time at which a process was started, in monotonic seconds, rounded up
-    to a clock tick, or 0 if it is unknown.
+    """Return the start time in *fields* of ``/proc/PID/stat``, in monotonic seconds,
+    rounded up to a clock tick, or 0 if there are no fields.
     """
     if not fields:
         return 0.0
@@ -139,7 +144,9 @@ def start_time_in(fields: list[bytes]) -> float:
 
 
 def guard(coordinator: int) -> None:
-    """Watch over the workers of *coordinator* until it ends or closes its pool."""
+    """Keep a list of the workers of *coordinator*, a pid, until it ends or closes its
+    pool. Then kill those that are left, and what they have started.
+    """
     workers: dict[int, bytes] = {}
     watched = [0]
     with contextlib.suppress(OSError, AttributeError):  # Some systems have no pidfds.
@@ -162,7 +169,9 @@ def guard(coordinator: int) -> None:
 
 
 def follow_change(workers: dict[int, bytes], line: bytes) -> None:
-    """Add the worker of *line* to *workers*, or remove it and clean up after it."""
+    """Add the worker that *line* names to *workers*, or remove it and clean up after
+    it.
+    """
     verb, pid, tag = line.split(b" ")
     if verb == b"+":
         workers[int(pid)] = tag

@@ -1,8 +1,8 @@
 """The function that a new worker process calls.
 
 The coordinator must not import the worker's end, because it would load code that it
-never runs, and the two ends would depend on each other. So it starts this function in
-the new process, where the function loads the worker's end.
+never runs, and the two ends would depend on each other. So the new process calls this
+function, which then imports the worker's end.
 """
 
 from __future__ import annotations

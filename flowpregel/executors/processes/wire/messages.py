@@ -1,4 +1,6 @@
-"""The contents of messages: jobs for workers, and the outcomes of tasks and calls."""
+"""The contents of messages between coordinator and worker: jobs (attempts of tasks),
+and the outcomes of tasks and calls.
+"""
 
 from __future__ import annotations
 
@@ -62,13 +64,13 @@ _step_values: Final = attrgetter(
 # ------------------------------------------------ jobs
 
 AskStore: TypeAlias = Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
-"""A function that calls a method of the run's store, by name, and returns the
-result.
+"""A function that calls the method with a given name of the run's store, with these
+arguments, and returns the result.
 """
 
 
 def pack_job(job: Job, share: Share | None) -> serialization.Message:
-    """Return *job* without its node as a message.
+    """Return *job* as a message, without its node, which is sent separately.
 
     Args:
         job: The attempt of a task.
@@ -79,8 +81,8 @@ def pack_job(job: Job, share: Share | None) -> serialization.Message:
         TaskSerializationError: A part of *job* cannot be pickled.
     """
     task, run, step = job.task, job.run, job.step
-    # Only plain tuples and numbers are pickled, because it takes ten times as long to
-    # pickle an instance of a class of flowpregel.
+    # The job is pickled as plain tuples and numbers, because pickling an instance of a
+    # class of flowpregel takes ten times as long.
     task_input = task.input
     is_call = type(task_input) is Arguments
     if is_call:
@@ -110,8 +112,8 @@ def pack_job(job: Job, share: Share | None) -> serialization.Message:
 def channels_of(
     step: StepContext, names: Iterable[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the channels, and the managed values, of a superstep that have one of
-    *names*. Names that neither of them has are left out.
+    """Return those channels and managed values of a superstep that have one of *names*.
+    Unknown names are left out.
     """
     channels: dict[str, Any] = {}
     managed: dict[str, Any] = {}
@@ -181,8 +183,8 @@ def unpack_job(data: bytes, node: Node, ask: AskStore, open_ref: Open | None) ->
 
 
 def _misplaced_future_of(job: Job) -> TypeError | None:
-    """Return the error for a future among the arguments of a task, or None if there is
-    no future.
+    """Return the error that a future is inside an argument of a task, where it would
+    have to be pickled, or None if there is no future.
     """
     task = job.task
     if not isinstance(task.input, Arguments):
@@ -194,7 +196,8 @@ def _misplaced_future_of(job: Job) -> TypeError | None:
 def _job_parts(
     job: Job, channels: object, managed: object
 ) -> Iterator[tuple[str, str, Any]]:
-    """Yield the parts of a job, each with its kind and its name.
+    """Yield the user's values in a job, each with its kind and its name. They are used
+    to find the one that cannot be pickled.
 
     *channels* and *managed* contain only the values that the node may read while it
     runs.
@@ -234,9 +237,10 @@ def _job_parts(
 # ------------------------------------------------ outcomes
 
 _ENDED_HEAD: Final = Struct("<qf fQ IHI")
-"""The numbers with which the body of an ENDED message begins: the start and the
-duration of the attempt, the fields of the `Cost`, and the numbers of bytes of the three
-parts that follow: the ids of failed calls, and the fields and the media of the preview.
+"""The format of the numbers with which the body of an ENDED message begins: the start
+and the duration of the attempt, the fields of the `Cost`, and the lengths in bytes of
+the three parts that follow. These are the ids of failed calls, and the fields and the
+media of the preview.
 """
 
 
@@ -246,10 +250,10 @@ class EndedHead(NamedTuple):
     """
 
     span: Span
-    """The span of the attempt."""
+    """The span of the attempt: when, how long and where it ran, and what it cost."""
     failed_ids: bytes
-    """The ids of the calls whose failures the task has seen, or the name of the module
-    that the worker lacks.
+    """The ids of the failed calls whose errors have reached the task, or, if the task
+    could not begin, the name of the module that the worker lacks.
     """
     size: int
     """The number of bytes of this first part, which is the position of the outcome."""
@@ -268,7 +272,7 @@ def pack_head(span: Span, failed_ids: bytes = b"") -> bytes:
 def unpack_head(
     body: bytes, executor: str = "", pid: int = 0, host: str = ""
 ) -> EndedHead:
-    """Return the head that `pack_head` has packed.
+    """Return the first part of an ENDED message, which `pack_head` has packed.
 
     Args:
         body: The body of the frame.
@@ -289,12 +293,12 @@ def unpack_head(
 
 
 _OUTCOMES: Final = (Returned, Raised, Interrupted, Escaped, Withdrawn)
-"""The types of outcomes. An outcome is sent as the index of the outcome's type in this
-tuple, and the fields.
+"""The types of outcomes. An outcome is sent as the index of the type in this tuple,
+followed by the fields of the outcome.
 """
 _CANCELLED: Final = len(_OUTCOMES)
 """The number that is sent in place of the index for a `Raised` with a `TaskCancelled`,
-which a waiting caller must recognize without unpickling.
+so that the receiver can recognize a cancelled call without unpickling the error.
 """
 
 
@@ -322,9 +326,9 @@ def pack_outcome(outcome: Outcome, task: str, share: Share | None = None) -> byt
 
 
 def _pack_items(items: ItemOutcomes | None, task: str) -> ItemOutcomes | None:
-    """Return *items* with each result and each error packed as an outcome of its own.
+    """Return the outcomes of a chunk's items, each packed separately.
 
-    So if a result cannot be pickled, only its own item fails.
+    So if a result cannot be pickled, only that item fails.
     """
     if items is None:
         return None
@@ -338,7 +342,7 @@ def _pack_items(items: ItemOutcomes | None, task: str) -> ItemOutcomes | None:
 
 
 def _unpack_items(items: ItemOutcomes) -> ItemOutcomes:
-    """Return the outcomes that `_pack_items` has packed."""
+    """Return the outcomes of a chunk's items that `_pack_items` has packed."""
     results: dict[int, Any] = {}
     errors: dict[int, Any] = {}
     for position, packed in {**items.results, **items.errors}.items():
@@ -377,8 +381,8 @@ def _pack_error(
 
 
 class PackedOutcome:
-    """An outcome that is still packed. Only its type is known, and its large buffers in
-    shared memory are already open.
+    """An outcome that is still packed. Only its type was read, and its large buffers in
+    shared memory were opened.
 
     Args:
         data: The body of the frame.
@@ -395,7 +399,7 @@ class PackedOutcome:
         if data[at] > _CANCELLED:
             raise ValueError(f"no outcome has the tag {data[at]}")
         self.is_of_cancelled: bool = data[at] == _CANCELLED
-        """True if the error is a `TaskCancelled`, because the call was cancelled."""
+        """True if the outcome is the error of a cancelled call (`TaskCancelled`)."""
         self._kind = Raised if self.is_of_cancelled else _OUTCOMES[data[at]]
         parts, is_plain = serialization.read_message(data, open_ref, at + 1)
         self._parts = parts
@@ -403,7 +407,7 @@ class PackedOutcome:
 
     @property
     def is_failure(self) -> bool:
-        """True if the outcome is not a result."""
+        """True if the outcome is anything other than a result."""
         return self._kind is not Returned
 
     def read(self) -> Outcome:
@@ -418,8 +422,8 @@ class PackedOutcome:
         error, cause, text, calls, items = content
         if calls:
             add_failed_calls(error, calls)
-        # The pickle of an exception does not contain its cause, so the cause is set
-        # here.
+        # The pickle of an exception does not contain its ``__cause__``, which is sent
+        # separately, and set here.
         error.__cause__ = cause if cause is not None else WorkerTraceback(f"\n\n{text}")
         if cause is not None:
             error.add_note(text)

@@ -1,4 +1,6 @@
-"""The packed code of nodes, and the caches of code, which are bounded by bytes."""
+"""Nodes in packed (pickled) form, with their code, and the cache class for them, which
+is limited by bytes.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +22,24 @@ from flowpregel.executors.processes.wire.references import References
 KeyT = TypeVar("KeyT", bound=Hashable)
 ValueT = TypeVar("ValueT")
 KEPT_BYTES: Final = 32 << 20
-"""The limit, in bytes, on the code in each cache. The coordinator has such a cache, and
-so has each worker.
+"""The maximum size, in bytes, of the packed code in a cache. The coordinator and each
+worker have such a cache.
 """
 _KEPT_ENTRIES: Final = 1024
 _LARGE: Final = 1 << 20
-"""The size, in bytes, above which a process caches only the packed form of code."""
+"""The size, in bytes, of packed code above which a worker does not keep the unpickled
+node for the next call.
+"""
 
 
 class RecentlyUsed(Generic[KeyT, ValueT]):
     """A cache that drops the least recently used entries when it is full.
 
-    The newest entry is kept, whatever its size. Any OS thread may use the cache.
+    The newest entry is always kept, even if it is larger than the limit. Any OS thread
+    may use the cache.
 
     Args:
-        most_bytes: The limit on the size of all entries, in bytes.
+        most_bytes: The maximum size of all entries together, in bytes.
     """
 
     def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
@@ -48,8 +53,8 @@ class RecentlyUsed(Generic[KeyT, ValueT]):
         return len(self._entries)
 
     def get(self, key: KeyT) -> ValueT | None:
-        """Return the entry of *key*, which becomes the newest, or None if there is no
-        entry.
+        """Return the value under *key*, which becomes the newest entry, or None if
+        there is no entry.
         """
         with self._lock:
             entry = self._entries.get(key)
@@ -84,8 +89,8 @@ def pack_node(node: Node, *, called: bool = False) -> bytes:
 
     Args:
         node: The node.
-        called: True to pickle the whole node, as for a call. False to pickle only the
-            part that a worker needs.
+        called: True to pickle the whole node, as the run needs it for a call. False to
+            pickle only the part that a worker needs to execute it.
 
     Raises:
         ConfigurationError: The module of *node*'s code is still being imported.
@@ -122,10 +127,11 @@ def pack_node(node: Node, *, called: bool = False) -> bytes:
 
 
 def _refuse_unfinished_module(node: Node) -> None:
-    """Refuse a node whose module runs a workflow at its top level.
+    """Raise an error for a node whose module is still being imported, because it runs a
+    workflow at its top level.
 
-    The worker would import the module, and run the workflow again. And here, `pickle`
-    would wait for the end of the import, which waits for the workflow.
+    A worker would import the module and so run the workflow again. In this process,
+    `pickle` would wait for the end of the import, which itself waits for the workflow.
     """
     names = {node.home.partition(":")[0]}
     for step in node.steps:
@@ -143,8 +149,8 @@ def _refuse_unfinished_module(node: Node) -> None:
 
 
 def references_of(node: Node) -> References | None:
-    """Return the `References` of the user's code in *node*, or None if parts of it can
-    change unseen.
+    """Return the `References` of the user's code in *node*: the objects that it refers
+    to. Return None if parts of it can change in a way that they do not show.
     """
     return References.of(
         (node.steps, node.writers, node.graph, node.mapper, node.retry, node.cache)
@@ -152,7 +158,7 @@ def references_of(node: Node) -> References | None:
 
 
 class ReceivedCode:
-    """The code of a node that another process has packed.
+    """The packed form of a node, received from another process.
 
     Args:
         data: The pickle of the node.
@@ -166,8 +172,8 @@ class ReceivedCode:
         self._references: References | None = None
 
     def node(self) -> Node:
-        """Return the node of the packed code, without any changes that its last call
-        made.
+        """Return the node, unpickled again if its last call has changed it or what it
+        refers to.
 
         Raises:
             BaseException: Any error that unpickling a part raises.
@@ -185,13 +191,15 @@ class ReceivedCode:
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class NodeCode:
-    """The packed code that is sent to workers. Nodes whose bytes are equal share it."""
+    """A node in the packed form that is sent to workers. Nodes whose packed bytes are
+    equal share one object.
+    """
 
     digest: bytes
     data: bytes
     seconds: float = inf
-    """The duration of tasks with this code in seconds, or infinity if it is unknown or
-    if the tasks wait for calls.
+    """The average duration of tasks with this code in seconds. It is infinite if it is
+    unknown, or if the tasks wait for calls.
     """
     has_begun: bool = False
     """True once a task with this code has left the queue of the pool, so that its
@@ -199,8 +207,8 @@ class NodeCode:
     """
 
     def measured(self, seconds: float) -> None:
-        """Add the duration of a task to the moving average, in which outliers have
-        little weight.
+        """Update the average duration with that of one task. It is a moving average, in
+        which outliers have little weight.
         """
         if self.seconds == inf:
             self.seconds = seconds

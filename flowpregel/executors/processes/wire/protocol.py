@@ -8,9 +8,10 @@
         |<-- frames: READY, ENDED, EMITTED, CALLED, ... --------|   (socket)
         |    status: which task runs, which one must stop       |   (shared memory)
 
-A task begins when its worker has taken the task's token. The coordinator recalls tasks
-by reading their tokens back. A pipe delivers each byte once, so no task runs twice or
-is lost. The first task of an idle worker has no token, because it begins at once.
+A task begins when its worker has taken the task's token (start permission) from the
+pipe. The coordinator takes a task back by reading its token from the same pipe. A pipe
+delivers each byte once, so no task runs twice or is lost. The first task of an idle
+worker has no token, because it begins at once.
 
 This module defines the kinds of frames, and cuts frames from the bytes of a link.
 `serialization` packs the bodies.
@@ -28,21 +29,23 @@ from typing import Any, Final, Literal, NamedTuple
 # The coordinator sends these kinds of frames to the worker.
 TASKS: Final = 2
 """Tasks to run, in order. The body is a pickled list of (number, digest of the code,
-code, digests of code to drop first, packed job). The code is the pickle of a node's
-name and of the node's own pickle. It is empty if the worker has the code. The frame's
-*number* is the number of the task that begins without a token, or 0 if all tasks have
-tokens.
+code, digests of code to drop first, packed job). The code is the pickle of a pair: a
+node's name, and the pickle of the node. It is empty if the worker has the code in its
+cache. The frame's *number* is the number of the task that begins without a token, or 0
+if all tasks have tokens.
 """
 ANSWER: Final = 3
-"""The outcome of request *number*, which is a call, a store request, a saved state, or
-a request for channels.
+"""The outcome of the request *number*: a call, a call of the store, the saving of a
+state, or a request for channels.
 """
 FREED: Final = 4
-"""Buffers in the worker's shared memory are no longer read by the coordinator. The body
+"""The coordinator no longer reads these buffers in the worker's shared memory. The body
 has their ids.
 """
 STOP: Final = 5
-"""The command to exit the contexts and end. No more tasks follow."""
+"""The command to exit all entered contexts, and to end the process. No more tasks
+follow.
+"""
 LEAVE: Final = 6
 """The command to exit the `Context` channels of a run that has ended. *number* is the
 number of the request.
@@ -54,11 +57,11 @@ READY: Final = 32
 ENDED: Final = 33
 """Task *number* has ended. The body is an `EndedHead` and the packed outcome."""
 EMITTED: Final = 34
-"""Task *number* emits a chunk for the run's custom stream."""
+"""Task *number* emits a chunk for the stream mode ``custom``."""
 BEAT: Final = 35
 """Task *number* shows a sign of life."""
 CALLED: Final = 36
-"""Task *number* makes a call."""
+"""Task *number* calls another task."""
 ASKED: Final = 37
 """Task *number* calls a method of the run's long-term store."""
 LOGGED: Final = 38
@@ -66,7 +69,7 @@ LOGGED: Final = 38
 PRINTED: Final = 39
 """Text for stdout or stderr from task *number*."""
 RETURNED: Final = 40
-"""Buffers in the coordinator's shared memory are no longer read by the worker. The body
+"""The worker no longer reads these buffers in the coordinator's shared memory. The body
 has their ids.
 """
 FAILED: Final = 41
@@ -74,13 +77,15 @@ FAILED: Final = 41
 LEFT: Final = 42
 """The worker has exited the contexts of request *number*."""
 SAVED: Final = 43
-"""Task *number* saves a state for its next attempt. This is answered like a call."""
+"""Task *number* saves a state for its next attempt. The coordinator answers this as it
+answers a call.
+"""
 CANCELLED: Final = 44
-"""Task *number* cancels a call. This has no answer."""
+"""Task *number* cancels a call that it has made. There is no answer."""
 
 SPOILED: Final = 45
-"""The worker begins no more tasks. The body names the process state that its last task
-changed and that cannot be restored.
+"""The worker begins no more tasks (it is spoiled), because its last task has changed
+process state that cannot be restored. The body names this state.
 """
 REFUSED: Final = 46
 """Task *number*, which arrived after the worker was spoiled, has not begun."""
@@ -94,8 +99,8 @@ UP: Final = frozenset(range(READY, CHANNELS + 1))
 STOPPED: Final = 2
 """Flag of ENDED: the stop signal reached the task."""
 CAUGHT: Final = 16
-"""Flag of ENDED: the task made calls, so the body has the ids of those whose failures
-it has seen.
+"""Flag of ENDED: the task made calls, so the body has the ids of the failed ones whose
+errors have reached the task.
 """
 NO_MEMORY: Final = 32
 """Flag of ENDED: the task, or an item of a chunk, raised a ``MemoryError``."""
@@ -109,7 +114,7 @@ STRUCTURED: Final = 8
 """Flag of LOGGED: the record is a structlog event."""
 
 DIGEST_SIZE: Final = 16
-"""Bytes of the digest of a node's code."""
+"""The size, in bytes, of the digest of a node's packed code."""
 TOKEN: Final = Struct("<I")
 """The start permission (token) of a task, which is the number that identifies the
 task.
@@ -123,18 +128,21 @@ number of the request, under which the answer is sent.
 STATUS_SIZE: Final = 24
 """The size, in bytes, of the shared memory for a worker's status."""
 RUNNING: Final = 0
-"""The index in the status of the number of the task that began last."""
+"""The index, in the status, of the number of the task that began last."""
 UNWANTED: Final = 1
-"""The index in the status of the number of the task that must stop. The number is set
-before the signal is sent that makes the worker read it.
+"""The index, in the status, of the number of the task that must stop. The coordinator
+writes it before it sends the signal that makes the worker read it.
 """
 
 ENDING: Final = 2
-"""The index in the status of the number of the task whose run will end soon."""
+"""The index, in the status, of the number of the task that is warned that its run will
+end soon.
+"""
 
 
 def map_status(fd: int) -> memoryview:
-    """Return the status of a worker: three numbers in memory that both processes map.
+    """Map the status of a worker, three numbers in memory that both processes share,
+    and return it.
 
     The coordinator can read them even when the worker is dead.
     """
@@ -145,11 +153,13 @@ def map_status(fd: int) -> memoryview:
 
 
 class WorkerKind(NamedTuple):
-    """The properties of a worker by which workers differ, and which do not change."""
+    """The properties that distinguish the workers of a pool, and that do not change
+    during the life of a worker.
+    """
 
     threads: int | None = None
-    """The number of OS threads that numeric libraries may start, or None for the pool's
-    share.
+    """The number of OS threads that numeric libraries may start, or None for
+    `PoolSettings.share`.
     """
     gpus: tuple[str, ...] = ()
     """The names of the GPUs that the worker's tasks see. If the tuple is empty, they
@@ -170,13 +180,17 @@ class PoolSettings:
     """The number of workers that run tasks at the same time."""
     env: Mapping[str, str] = field(default_factory=dict)
     initializer: bytes = b""
-    """The pickle of the initializer and its arguments, empty if there is none."""
+    """The pickle of the pool's initializer and its arguments, or empty bytes if there
+    is none.
+    """
     worker_max_tasks: int | None = None
     worker_max_rss: int | None = None
     grace: float = 2.0
     """Seconds between the signal that asks a task to stop and the kill."""
     shared_limit: int = 0
-    """The limit on shared memory, in bytes. Half is for inputs, half for results."""
+    """The limit on the shared memory for large buffers, in bytes. One half is for
+    inputs, the other for results.
+    """
     idle_after: float = 60.0
     """Seconds after which an idle worker is stopped."""
     kind: WorkerKind = PLAIN
@@ -185,32 +199,34 @@ class PoolSettings:
     """The amount of each resource."""
     gpus: tuple[str, ...] = ()
     limits_folder: str = ""
-    """The folder through which programs share the limits, or an empty string if no
-    other program shares them.
+    """The folder of the lock files with which programs share the named limits, or an
+    empty string if no other program shares them.
     """
     limits_scope: Literal["pool", "store"] = "pool"
-    """The calls that share the limits: those of the ``"pool"``, or, for runs with a
-    ``"store"``, those of all programs that use it.
+    """The calls that share the named limits: those of this pool (``"pool"``), or those
+    of all programs that use the store of the run (``"store"``).
     """
     nice: int | None = None
     """The nice value of the workers, or None for that of the program."""
     share: int = 0
     """The number of OS threads that numeric libraries may start in a worker."""
     capped: tuple[str, ...] = ()
-    """The environment variables that set the number of these OS threads, except those
-    that the user has set.
+    """The names of the environment variables that set the number of these OS threads,
+    without those that the user has set.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSetup:
-    """The descriptors and settings of a worker, sent with loky's start-up data."""
+    """The descriptors and settings of a worker, which it gets when loky starts its
+    process.
+    """
 
     settings: PoolSettings
     link: Any
-    """The stream socket for frames, in both directions."""
+    """The stream socket for messages (frames), in both directions."""
     fd_socket: Any
-    """The stream socket for shared memory descriptors, in both directions."""
+    """The stream socket for descriptors of shared memory, in both directions."""
     status: Any
     """The shared memory of the worker's status."""
     tokens: Any
@@ -218,12 +234,12 @@ class WorkerSetup:
     stdout: Any
     stderr: Any
     magic: int
-    """The random number that begins every frame of the link."""
+    """The random number with which every frame on the link begins."""
     coordinator: int
     """The pid of the coordinator."""
     log_levels: Mapping[str, int]
-    """The levels of the coordinator's loggers, by name. Records below these levels are
-    not sent.
+    """The levels of the coordinator's loggers, by the logger's name. Log records below
+    these levels are not sent.
     """
 
 
@@ -243,8 +259,8 @@ length of the body.
 READ_SIZE: Final = 1 << 16
 """The number of bytes that one end of a link reads at once."""
 LONGEST: Final = 1 << 36
-"""The greatest length of a body. A greater length in a header means that the bytes are
-no frame.
+"""The greatest length of a body. If a header contains a greater length, the bytes are
+not a frame.
 """
 
 

@@ -1,20 +1,22 @@
-"""The objects that code refers to, and the check that they are still the same objects.
+"""The objects that a function's code refers to, and the check whether it still refers
+to the same objects.
 
 If a function is pickled by value, the pickle contains more than the function: the
 globals that it names, the values that it closes over, the functions among these values
 with their own globals, and the state of instances. `References` is a list of all these
-objects, created once. The pickle may be used again as long as `References.hold` finds
-that each name, cell, attribute and item still refers to the same object. The search
-does not enter immutable objects, or objects that are pickled by name. A container is
-compared item by item, by identity: `1`, `1.0` and `True` are equal, but not the same
-object.
+objects, made when the function is pickled. The pickle may be used again as long as
+`References.hold` finds that each name, cell, attribute and item still refers to the
+same object. The search does not enter immutable objects, or objects that are pickled by
+name. A container is compared item by item, by identity: `1`, `1.0` and `True` are
+equal, but not the same object.
 
-Code has no `References` if any part of it can change and remain the same object, such
-as an array, or an object that defines ``__reduce__`` or ``__getstate__``. The same is
-true for a container with too many items to compare. Such code is pickled for each call.
+This check cannot see a change inside an object such as an array, or one that defines
+``__reduce__`` or ``__getstate__``. Code that refers to such an object, or to a
+container with too many items to compare, has no `References`, and is pickled for each
+call.
 
-A worker creates the same list for unpickled code. If a call has changed any reference
-in the list, the code is unpickled again for the next call.
+A worker makes the same list for the code that it has unpickled. If a call has changed
+anything in the list, the code is unpickled again for the next call.
 """
 
 from __future__ import annotations
@@ -45,8 +47,8 @@ from flowpregel._pickling.sent_modules import is_sent_by_value
 from flowpregel.executors.shared import Shared
 
 _MOST_PARTS: Final = 1024
-"""The greatest number of objects to compare. Comparing more objects would cost as much
-as packing the code.
+"""The greatest number of objects to compare. Comparing more would cost as much as
+pickling the code again.
 """
 _MISSING: Final = object()
 _PICKLING: Final = (
@@ -120,7 +122,9 @@ _NAMED_CALLS: Final = (operator.itemgetter, operator.attrgetter, operator.method
 
 
 class _ChangesUnseenError(Exception):
-    """The error that a part of the code can change and remain the same object."""
+    """The error that the code refers to an object that can change without any change of
+    the references.
+    """
 
 
 class References:
@@ -130,13 +134,15 @@ class References:
 
     def __init__(self) -> None:
         self._before: list[tuple[_Read, Any, tuple[Any, ...]]] = []
-        """The read functions, each with the object that it reads and the references
-        that it found there.
+        """Triples: a function that reads the references of an object, this object, and
+        the references that the function found.
         """
 
     @classmethod
     def of(cls, code: Any) -> References | None:
-        """Return the references of *code*, or None if parts of it can change unseen."""
+        """Return the references of *code*, or None if it refers to an object that can
+        change without any change of the references.
+        """
         search = _Search()
         try:
             search.run(code)
@@ -145,7 +151,9 @@ class References:
         return search.references
 
     def add(self, read: _Read, source: Any) -> tuple[Any, ...]:
-        """Record and return the objects that *read* finds in *source*."""
+        """Record the objects that the function *read* finds in *source*, and return
+        them.
+        """
         objects = tuple(read(source))
         self._before.append((read, source, objects))
         return objects
@@ -158,8 +166,8 @@ class References:
                 if len(now) != len(before) or not all(map(is_, now, before)):
                     return False
         except RuntimeError:
-            # Another OS thread is changing a container at this moment, so the
-            # references are regarded as changed.
+            # Another OS thread is changing one of the containers, so the references are
+            # regarded as changed.
             return False
         return True
 
@@ -228,8 +236,8 @@ class _Search:
     def __init__(self) -> None:
         self.references = References()
         self._seen: dict[int, Any] = {}
-        """The objects that the search has reached, by id, which is unique while they
-        are referenced here.
+        """The objects that the search has reached, by id. The ids stay unique, because
+        this dict keeps the objects alive.
         """
         self._pending: list[Any] = []
 
@@ -237,8 +245,8 @@ class _Search:
         """Find all references.
 
         Raises:
-            _ChangesUnseenError: A part of the code can change without any change of the
-                references.
+            _ChangesUnseenError: The code refers to an object that can change without
+                any change of the references.
         """
         self._pending.append(code)
         while self._pending:
@@ -281,12 +289,12 @@ class _Search:
     def _visit_function(self, function: types.FunctionType) -> None:
         if found_by_name(function) or wrapper_of(function) is not None:
             return
-        # The import costs nothing, because cloudpickle was imported when the function
-        # was pickled by value.
+        # A function that is pickled by value is pickled by cloudpickle, so this import
+        # costs nothing.
         from cloudpickle.cloudpickle import _extract_code_globals  # noqa: PLC0415
 
-        # The function's dict of attributes is read with the other parts of the
-        # function, so the search skips the dict.
+        # `_parts_of_function` reads the function's ``__dict__`` too, so the search need
+        # not visit it.
         self._seen[id(function.__dict__)] = function.__dict__
         self._pending += self.references.add(_parts_of_function, function)
         if function.__annotations__:
@@ -325,7 +333,8 @@ class _Search:
     def _visit_class(self, kind: type) -> None:
         if not kind.__flags__ & _HEAP_TYPE or found_by_name(kind):
             return
-        # `vars` returns a live view, so attributes that are set later are compared too.
+        # `vars` returns a view of the class's present attributes, so those that are set
+        # later are compared too.
         attributes = vars(kind)
         self.references.add(_parts_of_mapping, attributes)
         self._pending += (type(kind), *kind.__bases__)
@@ -337,8 +346,8 @@ class _Search:
             ):
                 self._pending.append(value)
             elif type(value) is dict:
-                # A dict of annotations or of dataclass fields is recorded, so that a
-                # change in it is noticed.
+                # The contents of a dict of annotations or of dataclass fields are
+                # recorded too, so that a change in it is noticed.
                 self.references.add(_parts_of_mapping, value)
 
     def _visit_instance(self, value: Any) -> None:
@@ -385,8 +394,7 @@ def _parts_of_ours(value: Any) -> Iterable[Any] | None:
         return [getattr(value, entry.name, None) for entry in fields(kind)]
     if "__reduce__" not in vars(kind):
         return None
-    # Pickle stores only the parts that `__reduce__` returns, so only these parts are
-    # compared.
+    # `pickle` stores only what `__reduce__` returns, so only these parts are compared.
     reduced = kind.__reduce__(value)
     return () if isinstance(reduced, str) else reduced[1]
 
@@ -402,8 +410,8 @@ def _is_named_tuple(value: Any) -> bool:
 
 
 def _is_plain(kind: Any) -> bool:
-    """Return whether pickle stores only the class and the attributes of an instance of
-    *kind*.
+    """Return whether `pickle` stores nothing but the class and the attributes of an
+    instance of *kind*.
     """
     return bool(
         all(

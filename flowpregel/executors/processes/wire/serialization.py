@@ -1,9 +1,9 @@
 """The messages between the ends of a link: pickles, and their large buffers.
 
 A message is the body of a frame, or a part of the body. The frame's header begins with
-the link's random number. Bytes that user code writes to the wrong descriptor lack this
-number, and are refused before anything is decoded. The pickles are those of
-`flowpregel._pickling.crossing`.
+the link's random number. If user code writes bytes to the descriptor of the link by
+mistake, they do not begin with this number, and are refused before anything is decoded.
+The module `flowpregel._pickling.crossing` makes the pickles.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _COUNT: Final = Struct("<I")
 _REF: Final = Struct("<QQQ")
 _LARGEST_PLAIN: Final = 1 << 16
 _NAMING: Final = re.compile(rb"[\x93\x82\x83\x84]")
-"""The opcodes that name a global in the pickles of messages: STACK_GLOBAL and the three
-opcodes for `copyreg` extension codes.
+"""The pickle opcodes by which a message can refer to a class or function: STACK_GLOBAL,
+and the three opcodes for extension codes of `copyreg`.
 """
 
 
@@ -31,8 +31,8 @@ class BufferRef(NamedTuple):
     """
 
     id: int
-    """The number of the buffer, unique in the process that wrote it, or 0 if the part
-    is in the message itself.
+    """The id of the buffer, unique in the process that wrote it, or 0 if the part is in
+    the message itself.
     """
     segment: int
     """The id of the segment that contains the buffer."""
@@ -53,15 +53,15 @@ class Message(NamedTuple):
 
 
 Share: TypeAlias = Callable[[memoryview], BufferRef | None]
-"""A function that puts a buffer into shared memory, and returns None if there is no
-room.
+"""A function that copies a buffer to shared memory and returns a reference to it, or
+None if there is no room.
 """
 Open: TypeAlias = Callable[[BufferRef], memoryview]
 """A function that opens a buffer in shared memory."""
 
 
 def pack(value: Any, share: Share | None = None) -> Message:
-    """Return *value* as a message, and pass large buffers to *share*.
+    """Return *value* as a message. Its large buffers are passed to *share*.
 
     Raises:
         Exception: *value* cannot be pickled.
@@ -77,7 +77,9 @@ def pack(value: Any, share: Share | None = None) -> Message:
 
 
 def _joined(parts: Iterable[BufferRef | memoryview]) -> Message:
-    """Return the message that consists of *parts*, some of them in shared memory."""
+    """Return the message that consists of *parts*. A `BufferRef` among them stands for
+    a part in shared memory.
+    """
     refs: list[BufferRef] = []
     inside: list[memoryview] = []
     for part in parts:
@@ -127,8 +129,8 @@ def unpack(data: bytes | memoryview, open_ref: Open | None = None, at: int = 0) 
 def read_message(
     data: bytes | memoryview, open_ref: Open | None = None, at: int = 0
 ) -> tuple[Sequence[Any], bool]:
-    """Return the pickle in a message and its large buffers, without running any of the
-    user's code.
+    """Return the pickle in a message and its large buffers, without unpickling, so that
+    no user code runs.
 
     Args:
         data: The bytes, with the message at the end.
@@ -154,8 +156,8 @@ def read_message(
     parts: list[Any] = []
     for part in _parts_in(view, at, count):
         if isinstance(part, memoryview):
-            # The buffers are copied into writable memory, because a task may write to
-            # them.
+            # The buffers in the message are copied to writable memory, because a task
+            # may write to the unpickled values.
             parts.append(bytearray(part) if parts else part)
         elif open_ref is None:
             raise ValueError(
@@ -167,8 +169,8 @@ def read_message(
 
 
 def is_plain(pickled: bytes) -> bool:
-    """Return whether *pickled* is small and surely names no class or function, so that
-    unpickling it runs no code.
+    """Return whether *pickled* is small and certainly refers to no class or function,
+    so that unpickling it runs no user code.
     """
     return len(pickled) <= _LARGEST_PLAIN and _NAMING.search(pickled) is None
 
@@ -176,7 +178,8 @@ def is_plain(pickled: bytes) -> bool:
 def moved(
     data: bytes, move: Callable[[BufferRef], BufferRef | memoryview], at: int = 0
 ) -> Message:
-    """Return the message in *data* for another reader, without reading its pickle.
+    """Return the message in *data* with its buffers moved for another reader, without
+    unpickling it.
 
     Args:
         data: The bytes, with the message at the end.

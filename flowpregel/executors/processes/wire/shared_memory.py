@@ -8,10 +8,10 @@
       Arena: segment === fd, over the FdSocket ==> BufferReader: private mapping
     release(ref id) <-- BufferReader -- link ---- when the last view of it is gone
 
-A segment has no name, so nothing remains when both processes have ended. An arena
-reuses its segments, because allocating pages takes several times as long as writing to
-them. A reader maps a segment copy-on-write, so it may write to a buffer without any
-other process seeing the change.
+A segment (an unnamed file in memory) has no path, so nothing remains when both
+processes have ended. An arena (the segments of one writer) reuses them, because
+allocating pages takes several times as long as writing to them. A reader maps a segment
+copy-on-write, so it may write to a buffer without any other process seeing the change.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ _segment_ids: Final = count(1)
 _ref_ids: Final = count(1)
 _SMALLEST: Final = 1 << 18
 MUCH: Final = 256 << 20
-"""The total size of an arena's segments, in bytes, from which the arena waits for a
-segment in use, rather than creating a new one. A single segment that is larger than
-this is not used again for other buffers.
+"""The total size, in bytes, of an arena's segments at which it waits a moment for one
+of them to become free, before it creates a new one. A single segment that is larger
+than this is not reused for other buffers.
 """
 _PATIENCE: Final = 0.05
-"""Seconds for which an arena waits for a segment in use."""
+"""The maximum number of seconds for this wait."""
 _RETRY_EVERY: Final = 0.002
 _FEWEST_SEGMENTS, _MOST_SEGMENTS = 4, 256
 _POPULATE_READ: Final = 22
 """MADV_POPULATE_READ of Linux 5.14, which the `mmap` module does not define."""
 _POPULATED_UP_TO: Final = 64 << 20
-"""The size, in bytes, up to which all pages of a buffer are mapped at once. Of a larger
-buffer, tasks may read only a part.
+"""The size, in bytes, up to which all pages of a buffer are mapped at once. A task may
+read only a part of a larger buffer.
 """
 _KEPT: Final = 256 << 20
-"""The total size, in bytes, of the unused mappings that a reader keeps."""
+"""The total size, in bytes, of the unused mappings that a reader keeps for reuse."""
 
 
 def new_shared_file(size: int) -> int:
@@ -88,8 +88,8 @@ class Segment:
         self.fd: int = new_shared_file(size)
         weakref.finalize(self, _drop, self.fd, os.getpid()).atexit = False
         if hasattr(os, "posix_fallocate"):
-            # All pages are allocated now. If a page could not be allocated later,
-            # SIGBUS would end the process.
+            # All pages are allocated now, so that a lack of memory raises an error
+            # here. Later, SIGBUS would end the process.
             os.posix_fallocate(self.fd, 0, size)
         self.memory: mmap.mmap = mmap.mmap(self.fd, size)
         """The whole segment, mapped by its writer."""
@@ -97,8 +97,8 @@ class Segment:
 
 def _drop(fd: int, owner: int) -> None:
     if os.getpid() == owner:
-        # Truncating the file frees the memory now, even if readers have the file open.
-        # Readers notice this by the size of the file.
+        # Truncating the file frees the memory at once, even if readers have the file
+        # open. By the size 0, they notice that the segment was freed.
         os.ftruncate(fd, 0)
     os.close(fd)
 
@@ -114,8 +114,8 @@ def _exported(memory: mmap.mmap, size: int, origin: Segment | PrivateMapping) ->
 
 
 def origin_of(view: memoryview) -> Segment | PrivateMapping | None:
-    """Return the segment or mapping of *view*, or None if *view* is not a whole buffer
-    in shared memory.
+    """Return the segment or mapping that contains *view*, or None if *view* is not a
+    whole buffer in shared memory.
     """
     holder: Any = view.obj
     is_whole = isinstance(holder, ctypes.Array) and ctypes.sizeof(holder) == view.nbytes
@@ -134,19 +134,20 @@ def allocate_alone(size: int) -> Any:
 
 
 def fill(buffer: Any, data: memoryview) -> None:
-    """Write *data* to a buffer that was allocated in this process."""
+    """Copy *data* to a buffer that was allocated in this process."""
     buffer.origin.memory[: data.nbytes] = data
 
 
 class Arena:
-    """A set of reusable segments, and their buffers that have a reader.
+    """A set of reusable segments, in which one process writes buffers for others to
+    read.
 
     Args:
         limit: The limit on the size of all segments together, in bytes.
         segments: The greatest number of segments. Each uses a descriptor in this
             process and in the reader.
-        reader: The socket to the only reader, over which `share` sends segments at
-            once, or None if the caller sends them.
+        reader: The socket to the reader if there is only one: `share` sends the
+            descriptors of segments over it. None if the caller sends them.
     """
 
     def __init__(
@@ -160,21 +161,23 @@ class Arena:
         self._reader = reader
         self._most = segments
         self._segments: WeakSet[Segment] = WeakSet()
-        # Finalizers append segments to this list, and do not wait for the lock, because
-        # they may run at any point, even while this OS thread holds it.
+        # Finalizers append free segments to this list without taking the lock: they may
+        # run at any point, even while their own OS thread holds the lock.
         self._free: list[Segment] = []
         self._read: dict[int, Any] = {}
         self._lock = threading.Lock()
         self.is_full: bool = False
-        """True if a buffer did not fit since a caller last set this to False."""
+        """True if there was no room for a buffer since a caller last set this to
+        False.
+        """
 
     def allocate(self, size: int, wait: float = 0.0) -> Any:
         """Return a buffer of *size* bytes for `fill`, or None if there is no room
         within *wait* seconds.
 
-        The buffer is freed with the last reference to it. If the segments are already
-        large in total, the method first waits for a segment to become free, for a part
-        of *wait*, before it creates a new one.
+        The buffer is freed with the last reference to it. If the segments already have
+        the total size `MUCH`, the method first waits a moment for one of them to become
+        free, before it creates a new one.
         """
         started = time.monotonic()
         patience = min(wait, _PATIENCE)
@@ -191,10 +194,11 @@ class Arena:
         return buffer
 
     def _segment_for(self, size: int, *, reuse: bool) -> Segment | None:
-        """Return a free or a new segment for *size* bytes, or None if there is none.
+        """Return a free segment for *size* bytes, or a new one. Return None if there is
+        neither.
 
-        If *reuse*, and the segments already have the total size `MUCH`, no new segment
-        is created, because a segment in use may soon be free.
+        If *reuse* is true, and the segments already have the total size `MUCH`, no new
+        segment is created, because one in use may soon be free.
         """
         with self._lock:
             segment = self._free_segment(size)
@@ -205,7 +209,8 @@ class Arena:
             return self._new_segment(size)
 
     def share(self, data: memoryview) -> BufferRef | None:
-        """Write *data* for one reader, unless *data* is already in a segment.
+        """Make *data* available to a reader: copy it to a segment, unless it is in one
+        already.
 
         Returns:
             The reference to the buffer, or None if there is no room.
@@ -241,7 +246,9 @@ class Arena:
         return fd
 
     def view(self, ref: BufferRef) -> memoryview:
-        """Return the bytes of a buffer that this arena shares."""
+        """Return the bytes of a buffer that this arena has made available to a
+        reader.
+        """
         return memoryview(self._read[ref.id]).cast("B")[: ref.size]
 
     def _free_segment(self, size: int) -> Segment | None:
@@ -257,7 +264,8 @@ class Arena:
 
     def _new_segment(self, size: int) -> Segment | None:
         step = max(_SMALLEST, 1 << (size.bit_length() - 3))
-        # The size is rounded, so that buffers of similar sizes fit the same segments.
+        # The size is rounded up, so that the segment fits other buffers of a similar
+        # size too.
         rounded = -(-size // step) * step
         while (
             self._total() + rounded > self._limit or len(self._segments) >= self._most
@@ -275,17 +283,17 @@ class Arena:
         return sum(segment.size for segment in self._segments)
 
     def close(self) -> None:
-        """Drop all segments. Readers keep their mappings."""
+        """Drop all segments. The mappings of readers stay valid."""
         with self._lock:
             self._read.clear()
             self._free.clear()
 
 
 def segments_for(writers: int) -> int:
-    """Return the greatest number of segments for each of *writers* arenas.
+    """Return the maximum number of segments of an arena if there are *writers* arenas.
 
-    Together they may use an eighth of the process's descriptors, unless that is too
-    few.
+    Each segment uses a descriptor. Together the arenas may use an eighth of the
+    process's descriptors, unless that is too few.
     """
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed == resource.RLIM_INFINITY:
@@ -299,8 +307,8 @@ def default_limit() -> int:
 
 
 class FdSocket:
-    """A connected Unix socket over which segment descriptors are sent to the other
-    process.
+    """A connected Unix socket over which one process sends segments, as descriptors, to
+    the other.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -340,25 +348,25 @@ class PrivateMapping(mmap.mmap):
     fd: int | None
     """The descriptor of the segment, or None if the `BufferReader` has closed it."""
     source: Any = None
-    """An object that keeps the segment in use: the segment is reused when the object is
-    deleted.
+    """An object that is referenced because its deletion would free the segment for
+    other buffers.
     """
 
     def __new__(cls, fd: int, size: int, source: Any = None) -> PrivateMapping:
-        """Map *size* bytes of *fd*."""
+        """Map the first *size* bytes of the segment *fd* copy-on-write."""
         mapping = super().__new__(cls, fd, size, access=mmap.ACCESS_COPY)
         mapping.fd, mapping.source = fd, source
         if _linux.IS_USED and size <= _POPULATED_UP_TO:
-            # All pages are mapped at once, because mapping them one by one takes twice
-            # as long. On older kernels, which do not support this `madvise`, they are
-            # mapped one by one.
+            # All pages are mapped at once, because mapping each at its first use takes
+            # twice as long. Older kernels do not support this `madvise`, and map them
+            # one by one.
             with suppress(OSError):
                 mapping.madvise(_POPULATE_READ)
         return mapping
 
     def is_untouched(self) -> bool:
-        """Return True if no page was written to, or False if the kernel does not report
-        that.
+        """Return True if no page was written to. Return False also if the kernel does
+        not report that.
         """
         page = mmap.PAGESIZE
         address = ctypes.addressof(ctypes.c_char.from_buffer(self))
@@ -410,7 +418,7 @@ class BufferReader:
         self._mapped: WeakSet[PrivateMapping] = WeakSet()
 
     def open(self, ref: BufferRef) -> memoryview:
-        """Return the buffer, which is readable and writable.
+        """Map the buffer that *ref* names, and return it. It is readable and writable.
 
         Raises:
             OSError: The segment of the buffer was not sent.
@@ -426,12 +434,14 @@ class BufferReader:
         return PickleBuffer(buffer).raw()
 
     def _gone(self, ref: BufferRef, mapping: PrivateMapping) -> None:
-        """Keep a mapping for reuse. This is the finalizer of the mapping's buffer."""
+        """Keep a mapping for reuse, and note that its buffer is no longer used. This is
+        the finalizer of the buffer.
+        """
         self._idle[ref.segment] = mapping
         self.released.append(ref.id)
 
     def take_released(self) -> bytes:
-        """Remove the ids from `released`, and return them as the body of a frame."""
+        """Remove all ids from `released`, and return them as the body of a frame."""
         ids = b""
         while self.released:
             ids += _ID.pack(self.released.popleft())

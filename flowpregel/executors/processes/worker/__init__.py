@@ -1,1 +1,1 @@
-"""The worker's end: one process that runs one task after another."""
+"""The code of a worker process, which runs one task after another."""

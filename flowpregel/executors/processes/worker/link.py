@@ -1,4 +1,5 @@
-"""The worker's end of the link: its frames, and the answers to the task's requests.
+"""The worker's end of the link to the coordinator: messages (frames) in both
+directions, and the answers to requests of the running task.
 
 Theory of operation. The link is one stream socket, and three kinds of OS threads use
 it::
@@ -72,7 +73,7 @@ class Answer(CallFuture[Any], LazyFuture[Any]):
 
     @property
     def is_unread(self) -> bool:
-        """True if the result has arrived, and has not been read."""
+        """True if the result has arrived as bytes, and has not been unpickled."""
         return self._read is not None
 
     def take(self, body: bytes) -> None:
@@ -81,12 +82,12 @@ class Answer(CallFuture[Any], LazyFuture[Any]):
         """
         outcome = messages.PackedOutcome(body)
         if outcome.is_of_cancelled:
-            # The error is the library's own, so reading it runs no user code.
+            # The error is the library's own, so unpickling it runs no user code.
             self.settle(outcome.read())
             return
         if not outcome.is_failure and self._open_calls is not None:
             self._open_calls.discard(self)
-        # If the task was stopped, its future is already settled, and the answer is
+        # If the task was stopped, this future is already settled, so the answer is
         # dropped.
         with contextlib.suppress(InvalidStateError):
             read = partial(self._answer_in, outcome)
@@ -95,13 +96,15 @@ class Answer(CallFuture[Any], LazyFuture[Any]):
     def _answer_in(
         self, packed: messages.PackedOutcome
     ) -> tuple[Any, BaseException | None]:
-        """Return the result and the error of a call. One of the two is None."""
+        """Unpickle the outcome of a call, and return the result and the error. One of
+        the two is None.
+        """
         settled = CallFuture[Any]()
         try:
             settled.settle(packed.read())
             self.items: ItemOutcomes | None = settled.items
-            # The timeout is 0, because some outcomes leave this future pending, and
-            # without a timeout the caller would wait forever.
+            # Some outcomes leave `settled` pending. With the timeout 0, this raises an
+            # error instead of waiting forever.
             error = settled.exception(0)
         except Exception as problem:  # noqa: BLE001 - the caller gets it
             error = problem
@@ -111,7 +114,7 @@ class Answer(CallFuture[Any], LazyFuture[Any]):
 
 
 class WorkerLink:
-    """The worker's end of the link.
+    """The worker's end of the link to the coordinator.
 
     Any OS thread may send, and always sends whole frames. The main thread receives
     between tasks, until a task makes a request and may wait for the answer. From then
@@ -126,8 +129,8 @@ class WorkerLink:
         self._socket = connection
         self._magic = magic
         self._outbox: deque[tuple[bytes, deque[int]]] = deque()
-        """The frames to send, each with the number of bytes that each call of the
-        socket's ``send`` has sent of it.
+        """The frames to send, each with a list of the byte counts that the calls of the
+        socket's ``send`` have returned for it so far.
         """
         self._sending = threading.Lock()
         self._sender: int | None = None
@@ -138,11 +141,13 @@ class WorkerLink:
         # no mutant: Requests may be numbered from any number.
         self._requests = count(1)
         self.answers: dict[int, Answer] = {}
-        """The open answers to requests of the running task, by request number."""
+        """The futures of the answers that have not arrived yet, by the number of the
+        request.
+        """
         self.task = 0
-        """The number that identifies the running task on the link."""
+        """The number that identifies the running task in frames on the link."""
         self.requester: int = 0
-        """The number of the task whose requests are sent, or 0 between two tasks."""
+        """The number of the task that may make requests, or 0 between two tasks."""
         self.job: Job | None = None
         """The job of the running task, while its code runs."""
 
@@ -151,16 +156,16 @@ class WorkerLink:
     ) -> None:
         """Send a message (frame). If the coordinator is gone, do nothing.
 
-        If a signal handler raises, its exception is passed on at once, and the next
-        call sends the rest of this frame.
+        If a signal handler raises an exception in this call, it is raised at once, and
+        the next call sends the rest of the frame.
         """
         head = HEADER.pack(self._magic, kind, flags, 0, number, len(body))
         self._outbox.append((head + body, deque()))
         me = threading.get_ident()
         if self._sender == me:
-            # This OS thread is in the middle of another call of this method, and a
-            # finalizer or signal handler of the user has called the method again. The
-            # outer call sends this frame too.
+            # A finalizer or signal handler of the user has interrupted this method, and
+            # calls it again on the same OS thread. The interrupted call will send this
+            # frame too.
             return
         with self._sending:
             self._sender = me
@@ -171,11 +176,11 @@ class WorkerLink:
                         self._outbox.popleft()
                         continue
                     try:
-                        # The socket is called and the count is recorded in one C call,
-                        # so that no signal handler can run in between.
+                        # One call in C both sends the bytes and records their number,
+                        # so that no signal handler can run between the two.
                         sent.extend(map(self._socket.send, (memoryview(data)[done:],)))
                     except BlockingIOError:
-                        # A task has made the socket non-blocking, so its mode is
+                        # A task has made the socket non-blocking, so blocking is
                         # restored.
                         os.set_blocking(self._socket.fileno(), True)
             except OSError as error:
@@ -183,8 +188,8 @@ class WorkerLink:
                     error.__traceback__ is not None
                     and error.__traceback__.tb_next is not None
                 ):
-                    # The traceback has a frame below this call, so the error was raised
-                    # by a signal handler, not by the socket.
+                    # The traceback contains a further stack frame, so the error comes
+                    # from a signal handler in Python code, not from the socket.
                     raise
                 # no mutant: A frame that is kept and sent again would only fail again.
                 self._outbox = deque(maxlen=0)
@@ -192,20 +197,22 @@ class WorkerLink:
                 self._sender = None
 
     def disconnect(self) -> None:
-        """Stop sending, because this process is a fork of the worker."""
+        """Drop all frames from now on, because this process is a fork of the worker."""
         self._outbox = deque(maxlen=0)
         self._sending = threading.Lock()
         self._sender = None
 
     def cancel(self, task: int, future: CallFuture[Any]) -> None:
-        """Send the request of *task* to cancel the call of *future*."""
+        """Ask the coordinator to cancel the call with the future *future*, which *task*
+        has made.
+        """
         for request, answer in [*self.answers.items()]:
             if answer is future:
                 self.send(protocol.CANCELLED, task, protocol.REQUEST.pack(request))
 
     def next(self) -> Frame | None:
-        """Wait for the next frame that is not an answer, and return the frame, or None
-        if the coordinator has ended.
+        """Wait for the next frame that is not an answer, and return it. Return None if
+        the coordinator has ended.
         """
         orders = self._orders
         while self._receiver is None and orders.empty():
@@ -217,14 +224,14 @@ class WorkerLink:
     def request(self, kind: int, task: int, body: bytes, answer: Answer) -> Answer:
         """Send a request of *task*, and return *answer*, which will get the result.
 
-        If *task* has ended, the answer is cancelled instead. Only an OS thread that the
-        task has left behind can make such a request.
+        If *task* has ended, the answer is cancelled instead. This happens if the task
+        has left an OS thread running, which makes the request.
         """
         request = next(self._requests) & 0xFFFFFFFF
         self.answers[request] = answer
-        # The answer is added before `requester` is read, and `end_requests` sets
-        # `requester` to 0 before it collects the answers. So at least one of the two
-        # methods sees what the other has done, and cancels the answer.
+        # This method adds the answer before it reads `requester`, and `end_requests`
+        # sets `requester` to 0 before it collects the answers. So in any order of
+        # events, at least one of the two methods cancels the answer.
         if task != self.requester:
             self._cancel_answer(request)
             return answer
@@ -237,8 +244,8 @@ class WorkerLink:
         return answer
 
     def end_requests(self) -> None:
-        """Cancel the open answers of the running task, and from now on answer its
-        requests with a cancellation.
+        """Cancel the answers for which the running task still waits, and all its
+        requests from now on.
         """
         self.requester = 0
         for request in [*self.answers]:
@@ -258,7 +265,7 @@ class WorkerLink:
         try:
             data = self._socket.recv(READ_SIZE)
         except BlockingIOError:
-            # A task has made the socket non-blocking, so its mode is restored.
+            # A task has made the socket non-blocking, so blocking is restored.
             os.set_blocking(self._socket.fileno(), True)
             return True
         except OSError:

@@ -1,4 +1,4 @@
-"""The output of tasks, which is sent to the coordinator: prints and log records.
+"""The output of tasks (printed text and log records), which is sent to the coordinator.
 
 Text that Python code prints goes over the link, in order with all other frames of a
 task, so it is always labelled with the right task. Text that C code and programs write
@@ -6,7 +6,8 @@ to descriptors 1 and 2 goes through pipes, and gets the label of the task that r
 the time.
 
 structlog events go to the coordinator's structlog, unless a module that tasks import
-configures structlog in the workers too. In both cases the fields of the run are bound.
+configures structlog in the workers too. In both cases the events get the fields that
+identify the task and its run.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from flowpregel.executors.processes.worker.link import WorkerLink
 
 _LONGEST_LINE: Final = 1 << 16
 _LARGEST_FRAME: Final = 1 << 20
-"""The limit on the output in one frame, in bytes. There is a limit because the
+"""The maximum size of the output in one frame, in bytes. It is limited because the
 coordinator has several copies of a frame in memory.
 """
 _facts: Final = attrgetter(
@@ -99,7 +100,7 @@ class LogSender(logging.Handler):
         self._link = link
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send *record*, with its message and traceback as text."""
+        """Send *record*, with its message and traceback as strings."""
         try:
             job = self._link.job
             ids = {
@@ -108,15 +109,15 @@ class LogSender(logging.Handler):
             }
             body = pickle.dumps(_fields_of(record) | _fields_of_task(job) | ids)
         except Exception:  # noqa: BLE001
-            # A logging handler prints its own errors on stderr and never raises them.
+            # As in any logging handler, errors are printed on stderr, and not raised.
             self.handleError(record)
             return
         self._link.send(protocol.LOGGED, self._link.task, body)
 
 
 def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """Return *record*'s fields, all of which can be pickled and are safe to
-    unpickle.
+    """Return the fields of *record* as values that can be pickled, and unpickled
+    without running user code.
     """
     text = {"msg": record.getMessage(), "args": None, "exc_info": None}
     if record.exc_info and not record.exc_text:
@@ -134,7 +135,8 @@ def _as_plain(value: Any) -> Any:
 
 
 def _fields_of_task(job: Job | None) -> dict[str, Any]:
-    """Return the fields of the task that logs, for log records and events.
+    """Return the fields that identify the task that logs, for log records and structlog
+    events.
 
     Their values are None if no task runs.
     """
@@ -143,7 +145,8 @@ def _fields_of_task(job: Job | None) -> dict[str, Any]:
 
 
 class Streams:
-    """The standard streams of a worker, which send the text that tasks print.
+    """The standard streams of a worker. What tasks print on them is sent to the
+    coordinator.
 
     Args:
         link: The worker's link.
@@ -155,7 +158,9 @@ class Streams:
             StdoutForwarder(link, 1),
             StdoutForwarder(link, 2),
         ]
-        """The raw streams that send printed text."""
+        """The raw streams below ``sys.stdout`` and ``sys.stderr``, which send printed
+        text.
+        """
         self._outputs: list[Any] = [*map(_text_on, self.forwarders)]
         self._input = _open_stdin()
 
@@ -217,8 +222,8 @@ def bind_fields(link: WorkerLink, job: Job) -> None:
                 partial(_send_event, link, structlog.DropEvent),
             ],
             wrapper_class=structlog.make_filtering_bound_logger(0),
-            # No event is logged in this process itself, so only the name of the logger
-            # is needed, to send the event under this name.
+            # Events are sent, not logged in this process. So a logger needs only a
+            # name, which is sent with the event.
             logger_factory=lambda *args: tuple(
                 arg for arg in args if isinstance(arg, str)
             ),
@@ -234,8 +239,8 @@ def _send_event(
     method: str,
     event: Mapping[Any, Any],
 ) -> Any:
-    """Send a structlog event to the coordinator. This is the last of structlog's
-    processors.
+    """Send a structlog event to the coordinator. This function is the last processor of
+    structlog's configuration.
     """
     fields = {str(name): _as_plain(value) for name, value in event.items()}
     body = pickle.dumps((names, method, fields))

@@ -18,10 +18,12 @@ from flowpregel import _linux
 
 _CHECK_EVERY: Final = 1.0
 PRELOAD: Final = "FLOWPREGEL_PRELOAD"
-"""The environment variable that names what a worker imports before its first task."""
+"""The environment variable with the names of modules and functions that a worker
+imports and calls before its first task.
+"""
 _fork: Final = threading.local()
-"""The signal mask that an OS thread had before it forked, in the attribute
-``signal_mask``.
+"""Thread-local storage for the signal mask that an OS thread had before a fork, in the
+attribute ``signal_mask``.
 """
 
 
@@ -29,8 +31,8 @@ _fork: Final = threading.local()
 
 
 def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
-    """Give this process its process group, its signal handlers, its streams and its
-    watchdog.
+    """Set up this process as a worker: process group, signal handlers, standard
+    streams, and the OS thread that ends the process with the coordinator.
 
     Args:
         stdout: The pipe that becomes descriptor 1.
@@ -43,11 +45,11 @@ def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
     # starts can be killed with their worker.
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
-    # SIGINT gets a handler that does nothing, and is not set to SIG_IGN, which the
-    # programs that a task starts would inherit.
+    # SIGINT gets a handler that does nothing. It is not set to SIG_IGN, because the
+    # programs that a task starts would inherit that.
     signal.signal(signal.SIGINT, lambda number, frame: None)
-    # SLURM and systemd send SIGTERM to all processes of a job. How long tasks may run
-    # after that is the coordinator's decision.
+    # SLURM and systemd send SIGTERM to all processes of a job. The coordinator gets it
+    # too, and decides how long tasks may still run.
     signal.signal(signal.SIGTERM, leave_to_coordinator)
     signal.siginterrupt(signal.SIGTERM, False)
     os.register_at_fork(
@@ -73,22 +75,24 @@ def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
     faulthandler.enable(file=2, all_threads=True)
     import multiprocessing  # noqa: PLC0415 - loaded by loky anyway
 
-    # The start method is set to "spawn". With loky's start method, pools that tasks
+    # multiprocessing's start method is set to "spawn". With loky's, pools that tasks
     # make would restart their workers without end.
     multiprocessing.set_start_method("spawn", force=True)
     part_from_trackers()
 
 
 def leave_to_coordinator(number: int, frame: Any) -> None:
-    """Handle a signal by doing nothing, because the coordinator gets it, too."""
+    """Ignore a signal, because the coordinator gets it too, and decides what
+    happens.
+    """
 
 
 def block_sigterm() -> None:
     """Block SIGTERM in this OS thread, which is about to fork, until the child is ready
     for it.
 
-    Otherwise a child that gets SIGTERM at once would lose it, because the child starts
-    with the handler of this process.
+    Otherwise a child that gets SIGTERM at once would lose it, because it starts with
+    the handler of this process, which does nothing.
     """
     _fork.signal_mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 
@@ -144,14 +148,15 @@ def preload(references: str) -> None:
 
 
 def part_from_trackers() -> None:
-    """Open the pipes to Python's and loky's resource trackers again, so that this
-    process shares no open file with other processes, and let no child process inherit
-    the new descriptors.
+    """Open the pipes to the resource trackers of multiprocessing and loky again, so
+    that this process shares no open file description with other processes. Child
+    processes do not inherit the new descriptors.
 
-    Every process of the program writes to these pipes. If a task made a shared open
-    file non-blocking, the file would be non-blocking for the whole program.
+    Every process of the program writes to these pipes. If a task made a shared one
+    non-blocking, it would be non-blocking for the whole program.
     """
-    # loky has imported both modules in a worker; `import flowpregel` must not.
+    # In a worker, loky has already imported both modules. `import flowpregel` must not
+    # import them.
     from multiprocessing import resource_tracker  # noqa: PLC0415
 
     from loky.backend import resource_tracker as loky_tracker  # noqa: PLC0415

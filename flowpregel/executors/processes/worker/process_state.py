@@ -2,9 +2,9 @@
 
 A worker runs one task after another in one process. The operating system keeps much of
 a process's state, such as its working directory, limits, timers and descriptors.
-`ProcessState` records this state once the initializer has run. After each task it
-compares the state with the record and restores it. Since this happens after every task,
-each part is read with the fastest possible call::
+`ProcessState` records this state once the pool's initializer has run. After each task
+it compares the present state with the record, and restores what has changed. Since this
+happens after every task, each part is read with the fastest possible call::
 
     task ends -> settle: timers, signal handlers -> the result is sent -> restore: rest
                  (they could call the task's code)
@@ -46,13 +46,13 @@ _LIMITS: Final = tuple(
 )
 _STANDARD: Final = (0, 1, 2)
 _FIRST_COPY: Final = 64
-"""The lowest descriptor number for the worker's own copies of the standard descriptors,
-since tasks close and reuse low numbers.
+"""The lowest number for the worker's own copies of the standard descriptors. It is
+high, because tasks close and reuse low numbers.
 """
 _MARKS: Final = (int(signal.SIGURG), int(signal.SIGWINCH), int(signal.SIGCONT))
 """The marks by which the open files of the standard descriptors are recognized. A mark
-is the signal that a file would send in asynchronous mode, but none of these files is in
-this mode. All three signals are ignored by default.
+is the number of the signal that a file would send in asynchronous mode (`F_SETSIG`), in
+which none of these files is. All three signals are ignored by default.
 """
 _GET_MARK: Final = (getattr(fcntl, "F_GETSIG", 0),) * len(_STANDARD)
 """The `fcntl` command that reads the mark, once for each standard descriptor."""
@@ -69,15 +69,15 @@ class _Now(NamedTuple):
     """
 
     environment: tuple[bool, dict[bytes, bytes]]
-    """A pair: True if `os.environ` is still the original mapping, and the variables in
+    """A pair: whether `os.environ` is still the original mapping, and the variables in
     that mapping.
     """
     working_directory: str
     root_directory: tuple[int, int]
     umask: int
     resource_limits: Any
-    """The text of ``/proc/self/limits``, which can be read in a third of the time that
-    reading each limit takes. If there is no such file, each limit.
+    """The content of ``/proc/self/limits``, because reading it takes a third of the
+    time of reading the limits one by one. Without such a file, a list of the limits.
     """
     standard_descriptors: list[Any]
     blocking_modes: list[bool]
@@ -90,8 +90,8 @@ class _Now(NamedTuple):
 
 
 class ProcessState:
-    """The state in which every task must find this process. It is the state at the time
-    when this object is created.
+    """The state in which every task must find this process: its state when this object
+    was created.
 
     Args:
         streams: A function that returns the worker's ``sys.stdin``, ``sys.stdout`` and
@@ -111,9 +111,9 @@ class ProcessState:
         self._identify: Callable[[int, int], Any] = (
             fcntl.fcntl if _has_marks() else _identify_by_status
         )
-        """A function that returns the mark of a descriptor's open file, which takes a
-        fifth of the time of fstat. On systems without marks, the function returns the
-        device and inode instead.
+        """A function that returns the identity of a descriptor's open file: its mark,
+        which can be read in a fifth of the time of fstat, or, on systems without marks,
+        its device and inode.
         """
         self._copies = [
             fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _FIRST_COPY)
@@ -141,8 +141,8 @@ class ProcessState:
             "cpu_affinity": _set_cpus,
             "streams": self._set_streams,
         }
-        """The functions that restore parts of the state, by name, in the order in which
-        they are called. Each gets the old value.
+        """The functions that restore parts of the state, by the name of the part, in
+        the order in which they are called. Each gets the recorded value.
         """
 
     def set_variable(self, name: bytes, value: bytes) -> None:
@@ -169,8 +169,8 @@ class ProcessState:
         try:  # noqa: SIM105 - costs nothing, `suppress` more than the call
             signal.set_wakeup_fd(-1)
         except ValueError:
-            # If the descriptor that the task had set is closed by now, the error is
-            # ignored.
+            # An error means that the descriptor which the task had set is closed by
+            # now.
             pass
         handlers = [*map(_signal.getsignal, _NUMBERS)]
         if handlers == self._handlers:
@@ -191,8 +191,7 @@ class ProcessState:
         """
         if not faulthandler.is_enabled():
             faulthandler.enable(file=2, all_threads=True)
-        # `suppress` is not used, because it takes longer than a system call, and `try`
-        # takes no time.
+        # `try` costs no time here, and `suppress` more than a system call.
         try:
             if self._read() == self._before and not self._has_lost_handler:
                 return ""
@@ -272,8 +271,8 @@ class ProcessState:
 
     def _duplicate(self, before: list[Any]) -> None:
         for copy, number, identity in zip(self._copies, _STANDARD, before, strict=True):
-            # A copy with another identity is not used. A task has closed it, and its
-            # descriptor number belongs to another file now.
+            # If the identity of a copy has changed, a task has closed it, and the
+            # number belongs to another file now. It is not used.
             if self._identify(copy, _GET_MARK[number]) == identity:
                 os.dup2(copy, number)
 
@@ -283,8 +282,8 @@ class ProcessState:
 
     def _set_streams(self, _: Any) -> None:
         sys.stdin, sys.stdout, sys.stderr = streams = self._streams()
-        # Streams that were closed have been replaced, so the new streams are recorded
-        # as the state to restore.
+        # Closed streams were replaced by new ones, so these are recorded as the state
+        # to restore from now on.
         self._before = self._before._replace(streams=(*streams, False, False, False))
 
 
@@ -313,8 +312,8 @@ def _read_limits() -> list[tuple[int, int]]:
 
 
 def _open_limits() -> int | None:
-    """Open the text of this process's limits, or return None on a system that does not
-    have it. Linux has it.
+    """Open ``/proc/self/limits`` and return its descriptor, or None on a system without
+    this file.
     """
     opened = _linux.open_proc("self/limits")
     if opened is None:

@@ -12,16 +12,17 @@ tasks the main thread also reads the link. Once a task has made a call and may w
 the answer, another OS thread reads the link (`WorkerLink`). One more OS thread ends the
 process when the coordinator ends (`process`).
 
-A task begins when the frame that brought it has its number (the worker was idle), or
-when the worker has taken its token from the pipe. The task's number is then written to
-the status, which the coordinator can read even when the worker is dead.
+A task begins when the worker has taken its start permission (token) from the pipe. The
+first task for an idle worker needs none: the frame that brings it has its number. The
+task's number is then written to the status, which the coordinator can read even when
+the worker is dead.
 
-A task is stopped by a signal. The handler raises `TaskCancelled` in the task's code,
-but only under three conditions: a task runs (`_is_stoppable`), the coordinator has
-written the number of this task to the status, and the task is not importing a module at
-the moment. The signal may arrive before its task begins, so the status is read again
-when a task begins. After the handler has raised once, further signals raise no error,
-so that the end of the task is always sent.
+A task is stopped by a signal. The signal handler raises `TaskCancelled` in the task's
+code, but only if three conditions hold: a task runs (`_is_stoppable`), the coordinator
+has written the number of this task to the status, and the task is not importing a
+module at the moment. The signal may arrive before its task begins, so the status is
+read again when a task begins. After the handler has raised once, further signals raise
+no error, so that the end of the task is always sent.
 
 When a task has ended, these things happen in this order:
 
@@ -96,10 +97,10 @@ if TYPE_CHECKING:
 
 _TASK_VARIABLE: Final = TASK_TAG.encode()
 _TASK_TAGS: Final = 1_000
-"""The number of tags for the processes that tasks start. The C library never frees the
-value of an environment variable, so there are few tags, and tasks use them again. Two
-tasks with the same tag begin so long after each other that the start time of a process
-shows which task started it.
+"""The number of tags (values of an environment variable) by which the processes that a
+task starts are found. The C library never frees the value of an environment variable,
+so there are few, which are reused in turn. Tasks with the same tag begin so long after
+each other that the start time of a process shows which of them started it.
 """
 _STOP_AGAIN: Final = 0.01
 """Seconds after which the signal is sent again to a task that was importing a
@@ -108,12 +109,13 @@ module.
 
 
 def worker_main(setup: protocol.WorkerSetup) -> None:
-    """Run a worker in this process until the coordinator stops the worker, or ends."""
+    """Run a worker in this process until the coordinator stops it, or ends."""
     arm("worker.")
     crossing.mark_as_worker()
     become_worker(setup.stdout, setup.stderr, setup.coordinator)
     if setup.settings.nice is not None:
-        # Only privileged users may set a nice value below that of the program.
+        # An error means that the nice value is below that of the program, which only
+        # privileged users may set.
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, 0, setup.settings.nice)
     worker = Worker(setup)
@@ -141,22 +143,30 @@ class Worker:
         limit = setup.settings.shared_limit // writers
         self._arena = Arena(limit, segments=segments_for(writers), reader=fd_socket)
         self._streams = take_over(self._link, setup.log_levels)
-        # The socket of the link is not in the dict, because `WorkerLink` itself notices
-        # that a task has changed its blocking mode.
+        # The link's socket is not in the dict, because `WorkerLink` itself notices when
+        # a task has changed its blocking mode.
         self._blocking = {setup.fd_socket: True, setup.tokens: False}
         self._is_spoiled = False
-        """True if a task has changed the process irreversibly."""
+        """True if a task has changed the state of the process irreversibly, so that no
+        more tasks may begin.
+        """
         self._contexts: dict[bytes, Context[Any]] = {}
-        """The `Context` channels that tasks have entered, by token."""
+        """The `Context` channels that tasks have entered and not exited yet, by the
+        channel's id (token).
+        """
         self._codes: dict[bytes, tuple[str, ReceivedCode]] = {}
-        """The names and the code of nodes, by digest. The coordinator decides which
-        entries are dropped.
+        """The names and the packed code of nodes, by digest: a cache, of which the
+        coordinator decides which entries are dropped.
         """
         self._process_tag = os.environ[PROCESS_TAG].encode()
         self._is_stoppable = False
-        """True while the stop signal may raise in the task's code."""
+        """True while the handler of the stop signal may raise an error in the task's
+        code.
+        """
         self._is_stopped = False
-        """True if the stop signal has stopped the running task."""
+        """True if the handler of the stop signal has raised an error in the running
+        task.
+        """
         self._is_fork = False
         """True in a process that a task has forked."""
         self._preview = NO_PREVIEW
@@ -167,12 +177,13 @@ class Worker:
         signal.signal(STOP_SIGNAL, self._on_stop_signal)
 
     def initialize(self, initializer: bytes) -> bool:
-        """Import what ``FLOWPREGEL_PRELOAD`` names, run the pool's initializer, and
-        report and return whether both succeeded.
+        """Import what ``FLOWPREGEL_PRELOAD`` names, and run the pool's initializer.
+        Report to the coordinator whether both succeeded, and return that.
         """
         note = f"in {PRELOAD}"
         try:
-            # The initializer may refer to modules that need a preloaded import hook.
+            # The modules are preloaded first, because the initializer may need an
+            # import hook that one of them installs.
             preload(os.environ.get(PRELOAD, ""))
             note = "in the pool's initializer"
             if initializer:
@@ -187,7 +198,7 @@ class Worker:
         return True
 
     def run(self) -> None:
-        """Execute the coordinator's commands until it stops the worker, or ends."""
+        """Execute the coordinator's messages until it stops the worker, or ends."""
         blocking = {**self._blocking, 0: True, 1: True, 2: True}
         self._state = ProcessState(self._streams.current, blocking)
         while (frame := self._link.next()) is not None:
@@ -222,15 +233,15 @@ class Worker:
                 return
 
     def _refuse(self, frame: protocol.Frame) -> None:
-        """Refuse the task in a TASKS message (frame) that needs no token to begin. The
-        coordinator itself takes back the tasks that have tokens.
+        """Refuse the first task in a TASKS message (frame) if it needs no token to
+        begin. The coordinator takes back the other tasks by their tokens.
         """
         if frame.number:
             self._link.send(protocol.REFUSED, frame.number)
 
     def _receive_code(self, digest: bytes, code: bytes, dropped: list[bytes]) -> None:
-        """Store new code, and drop the older code that the coordinator has dropped to
-        make room.
+        """Store new packed code in the cache, and drop the older code that the
+        coordinator names, to make room.
         """
         for old_digest in dropped:
             del self._codes[old_digest]
@@ -238,7 +249,9 @@ class Worker:
         self._codes[digest] = name, ReceivedCode(packed)
 
     def _run_task(self, number: int, digest: bytes, body: bytes) -> None:
-        """Run one task and send its end, in the order that the module describes."""
+        """Run one task and send its end, in the order that the module's docstring
+        describes.
+        """
         link = self._link
         client = WorkerRunClient(link, number, self._status)
         link.task = link.requester = number
@@ -269,8 +282,8 @@ class Worker:
             os._exit(0)
         if self._is_stopped:
             end_processes_with({_TASK_VARIABLE + b"=" + task_tag}, watch.started)
-        # The worker's own streams are flushed, and not those in `sys`, which the task
-        # may have replaced.
+        # The worker's own streams are flushed, because the task may have replaced those
+        # in `sys`.
         for forwarder in self._streams.forwarders:
             if forwarder.line:
                 forwarder.flush()
@@ -317,8 +330,8 @@ class Worker:
         """
         is_settled = False
         while not is_settled:
-            # `settle` is repeated until it succeeds, because one of the task's signal
-            # handlers may raise a further error in the middle.
+            # `settle` is repeated until it succeeds, because another signal handler of
+            # the task may raise an error during the call.
             with suppress(BaseException):
                 self._state.settle()
                 is_settled = True
@@ -331,7 +344,7 @@ class Worker:
 
     def _restore_process(self) -> None:
         """Restore the process state that a task has changed. If that is not possible,
-        begin no more tasks.
+        report to the coordinator that this worker is spoiled, and begin no more tasks.
         """
         lasting = self._state.restore()
         if lasting:
@@ -361,8 +374,8 @@ class Worker:
             # all channels.
             from flowpregel.channels.context import contexts_in  # noqa: PLC0415
 
-            # The entered contexts are recorded and stay entered, because the run's next
-            # task uses them too.
+            # The entered contexts are recorded and not exited, because the run's next
+            # task in this worker uses them too.
             for channel in contexts_in(job.task.input):
                 self._contexts.setdefault(channel.held.token, channel)
         self._link.job = job
@@ -377,7 +390,9 @@ class Worker:
     # ------------------------------------------------ contexts
 
     def _exit_contexts(self, frame: protocol.Frame) -> None:
-        """Exit the `Context` channels of a run that has ended, and report that."""
+        """Exit the `Context` channels of a run that has ended, and confirm that to the
+        coordinator.
+        """
         tokens, packed = serialization.unpack(frame.body)
         error: BaseException | None = None
         if packed is not None:
@@ -407,8 +422,8 @@ class Worker:
         if not self._is_stoppable or not is_meant:
             return
         if _imports(frame):
-            # The signal is sent again later, because an interrupted import would leave
-            # half a module behind, for all later tasks.
+            # An interrupted import would leave a half-initialized module behind, for
+            # all later tasks. So the signal is sent again a little later.
             again = threading.Timer(_STOP_AGAIN, os.kill, (os.getpid(), STOP_SIGNAL))
             # no mutant: Without this, the process ends a hundredth of a second later.
             again.daemon = True
@@ -425,7 +440,7 @@ class Worker:
 
 
 def _imports(frame: Any) -> bool:
-    """Return whether the stack *frame* is in the middle of an import."""
+    """Return whether the code at the stack frame *frame* was called by an import."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True
@@ -446,8 +461,8 @@ class Tokens:
         self._next: int | None = None
 
     def take(self, number: int) -> bool:
-        """Return whether this worker may begin task *number*, which is the case unless
-        the task was recalled.
+        """Take the start permission of task *number*, and return True. Return False if
+        the coordinator has taken it back.
         """
         if self._next is None:
             try:
@@ -457,7 +472,8 @@ class Tokens:
                 # There is no token in the pipe, or the coordinator is gone, so the task
                 # must not begin.
                 return False
-        # A token that permits the start of a later task is kept until that task's turn.
+        # The tokens are read in order, so this one permits the start of a later task.
+        # It is kept until that task's turn.
         if self._next != number:
             return False
         self._next = None
@@ -487,7 +503,7 @@ class WorkerRunClient(RunClient):
         self.open_calls.task = "a task in a worker"
 
     def emit(self, chunk: Any) -> None:
-        """Send a custom chunk, or a `Report`, to the run's stream."""
+        """Send a chunk of the stream mode ``custom``, or a `Report`, to the run."""
         body = _packed(chunk, "this", "a stream chunk", "chunk", chunk)
         self._link.send(protocol.EMITTED, self._number, body)
 
@@ -511,7 +527,9 @@ class WorkerRunClient(RunClient):
         return self._link.request(protocol.CALLED, self._number, body, answer)
 
     def ask(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a method of the run's store, and return the result."""
+        """Call a method of the run's long-term store in the coordinator, and return the
+        result.
+        """
         self.open_calls.check_process()
         body, _ = serialization.pack((method, args, kwargs))
         answer = self._link.request(protocol.ASKED, self._number, body, Answer())
@@ -535,8 +553,8 @@ class WorkerRunClient(RunClient):
         received it.
         """
         if self._link.job is None or self._link.job.run.run_id is None:
-            # The call of a plain function is never repeated, so no attempt would read
-            # the value.
+            # This is the call of a plain function. It is never repeated, so there is no
+            # next attempt to read the state.
             return
         self.open_calls.check_process()
         body = _packed(state, "this", "the saved state", "state", state)
@@ -544,12 +562,12 @@ class WorkerRunClient(RunClient):
 
 
 def _packed(content: Any, task: str, kind: str, name: str, part: Any) -> bytes:
-    """Return *content*, the body of a message, pickled.
+    """Pickle *content*, the content of a message, and return the bytes.
 
     Args:
         content: The whole message.
         task: The name of the task, for the error.
-        kind: The role of *part*, for the error.
+        kind: A description of *part*, for the error.
         name: The user's name for *part*.
         part: The user's part of *content*.
 
