@@ -105,7 +105,7 @@ class StatusText:
         >>> text = StatusText(
         ...     situation="stopped",
         ...     short="stopped",
-        ...     sentence="Stopped by Ctrl-C.",
+        ...     sentence="Stopped before its end.",
         ...     next_step="resume it",
         ...     command=("resume", "study"),
         ... )
@@ -168,7 +168,7 @@ def describe_status(facts: RunFacts) -> StatusText:
         >>> facts = RunFacts(thread_id="study", status="stopped", finished=120)
         >>> text = describe_status(facts)
         >>> text.sentence
-        'Stopped by Ctrl-C, cancel or a time limit; 120 results are stored.'
+        'Stopped before its end; 120 results are stored.'
         >>> text.command_line("runs.lmdb")
         'flowpregel resume study --store runs.lmdb'
     """
@@ -357,9 +357,9 @@ def _describe_stopped(facts: RunFacts) -> StatusText:
         return StatusText(
             situation="stopped",
             short="stopped",
-            sentence=(
-                f"Stopped by Ctrl-C, cancel or a time limit{_stored_results(facts)}."
-            ),
+            # The cause is not stored. It is Ctrl-C, `cancel`, a time limit, or an error
+            # that could not be stored, for example because the disk was full.
+            sentence=f"Stopped before its end{_stored_results(facts)}.",
             next_step="resume it",
             command=command,
         )

@@ -188,7 +188,7 @@ def test_a_run_is_cancelled_and_goes_on(tab: Tab, tmp_path: Path) -> None:
         assert not tab.run(IS_FULL)
 
         tab.hold(BUTTON)
-        sentence = sentence_of(tab, "Stopped by Ctrl-C, cancel or a time limit; ")
+        sentence = sentence_of(tab, "Stopped before its end; ")
 
         assert " results are stored." in sentence
         assert "Resume" == tab.run(LABEL)

@@ -167,7 +167,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "stopped": (
         {"status": "stopped", "finished": 0, "names_flow": False},
         "stopped",
-        "Stopped by Ctrl-C, cancel or a time limit; no call had finished.",
+        "Stopped before its end; no call had finished.",
         "flowpregel resume r --flow MODULE:FLOW",
     ),
     "done": ({"status": "done", "finished": 9}, "done", "Done.", ""),

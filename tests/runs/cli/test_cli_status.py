@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 from flowpregel import entrypoint, task
+from flowpregel.checkpoint.base import Batch
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
+from flowpregel.errors import StoreFullError
 from flowpregel.graph import START, StateGraph
 from tests.runs.cli_flows import FLOWS, State, add, allow, shares, steps
 from tests.runs.cli_jobs import COMMAND, half_way, let_go
@@ -177,12 +179,40 @@ def test_a_graph_that_used_up_its_supersteps_is_not_called_an_error_of_a_call(
     assert lines_of(cli, "endless")[0].startswith("Failed: the run has used up its ")
 
 
+def test_no_cause_is_guessed_for_a_run_that_found_no_room_in_its_store(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """Its error could not be stored either."""
+
+    class FullSaver(LMDBSaver):
+        """A saver whose disk is full after the commit of the run's input."""
+
+        commits = 0
+
+        def commit(self, batches: Sequence[Batch]) -> None:
+            if self.commits:
+                raise StoreFullError("there is no room")
+            self.commits += 1
+            super().commit(batches)
+
+    with FullSaver(tmp_path / "store") as saver:
+
+        @entrypoint(checkpointer=saver)
+        def flow(number: int) -> int:
+            return number
+
+        with pytest.raises(StoreFullError):
+            flow.invoke(1, thread_id="full", durability="sync")
+
+    assert "Stopped before its end; no call had finished." == lines_of(cli, "full")[0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "expected"),
     [
         (signal.SIGKILL, r"Killed: process \d+ on \S+ ended unexpectedly; 2 results"),
-        (signal.SIGINT, r"Stopped by Ctrl-C, cancel or a time limit; 2 results"),
+        (signal.SIGINT, r"Stopped before its end; 2 results"),
     ],
     ids=["killed", "interrupted"],
 )

@@ -271,7 +271,7 @@ def test_a_run_is_cancelled_after_a_question(tmp_path: Path) -> None:
         code = terminal.wait()
 
     shown = plain(terminal.written)
-    assert "job: Stopped by Ctrl-C, cancel or a time limit; " in shown
+    assert "job: Stopped before its end; " in shown
     assert "resume it: flowpregel resume job " in shown
     assert Code.AGAIN == code
 
