@@ -89,8 +89,8 @@ class CopiedCheckpoint:
     """
     tasks: list[WritesRecord] = field(default_factory=list)
     finished_calls: dict[int, str] = field(default_factory=dict)
-    """The ids of the finished calls that are not in *tasks*, by the hash of their
-    paths.
+    """The ids of the finished calls that are not in *tasks*, as `StoredCalls` has
+    them.
     """
     held: dict[str, WritesRecord] = field(default_factory=dict)
     """The small records of finished calls, by id."""
@@ -442,7 +442,11 @@ class Reader:
             ):
                 copied.tasks.append(task)
                 continue
-            copied.finished_calls[hash(task.path)] = task.task_id
+            key = hash(task.path)
+            if key in copied.finished_calls:
+                # The bodies of two inputs may have made different calls at one position.
+                key = hash(task.task_id)
+            copied.finished_calls[key] = task.task_id
             if len(data) <= _SMALL and len(copied.held) < _MOST_HELD:
                 copied.held[task.task_id] = task
 
@@ -574,7 +578,8 @@ class StoredCalls:
     Args:
         reader: The reader of the store.
         prefix: The prefix of the keys of the calls' records.
-        ids: The ids of the calls, by the hash of their paths.
+        ids: The ids of the calls, by the hash of their paths. Of several calls with one
+            path, all but the first have the hash of their ids.
         held: The records that were read before, by the id of the call.
     """
 

@@ -92,6 +92,22 @@ def test_a_workflow_without_a_saver_is_planned_too() -> None:
     assert DryRun(would_run={"double": 2}) == study_of(None).plan([1, 2])
 
 
+def test_calls_that_two_inputs_made_at_one_position_are_both_counted(
+    saver: Any,
+) -> None:
+    """The second call of the first input is 3, that of the second is 4."""
+    study = study_of(saver)
+    bad.append(0)
+    with pytest.raises(OSError, match="bad 0"):
+        study.run([1, 3, 0], id="1")
+    with pytest.raises(OSError, match="bad 0"):
+        study.run([1, 4, 0], id="1", adopt=True)
+
+    found = study.plan([1, 4], id="1", adopt=True)
+
+    assert (2, 1) == (found.answered, found.not_asked)
+
+
 def test_what_had_finished_is_known(saver: Any, failed: Any) -> None:
     """Nothing runs, and nothing is written."""
     before = saver.load(Address("1"))
