@@ -238,6 +238,7 @@ class CheckpointView:
             address=Address(namespace.thread_id, namespace.namespace, id),
             step=self.record.step + 1,
             key=checkpoint_key(namespace.prefix, id),
+            is_over=id != namespace.newest,
         )
         self.tasks = TaskCursor(tasks, location)
 
@@ -291,8 +292,8 @@ class TaskCursor:
         self.changes = bytearray()
         """The digests of changed tasks, until the reader of the run clears them."""
         self.is_taken_back = False
-        """True if the writes of a known task were undone, which *changes* does not
-        show.
+        """True if the writes of a known task were undone, or its body did not make it
+        again before it returned, which *changes* does not show.
         """
         self._ended: tuple[int, EndedTasks] | None = None
         """The version of the tasks, and the failed and waiting tasks in that version.
@@ -367,6 +368,8 @@ class TaskCursor:
                 the mark is the same.
         """
         began_at = time.monotonic()
+        if is_last and not self.location.is_over:
+            self._end_step()
         is_urgent = is_held or is_last or self.is_behind
         is_unchanged = store_mark is not None and store_mark == self._store_mark
         if not is_urgent and is_unchanged:
@@ -424,6 +427,16 @@ class TaskCursor:
         tasks.
         """
         self.changes[:] = self._known.all_digests()
+
+    def _end_step(self) -> None:
+        """Note that another checkpoint has followed, and look for failed calls that are
+        left out after that.
+        """
+        self.location = self.location._replace(is_over=True)
+        failed = self.tasks_in("failed", self.states["failed"])
+        for start in range(0, len(failed), _KEYS_PER_READ):
+            tasks = failed[start : start + _KEYS_PER_READ]
+            self.is_taken_back |= len(self._tasks.rows(tasks)) < len(tasks)
 
     def _changed_records(
         self,

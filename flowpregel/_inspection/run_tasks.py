@@ -110,8 +110,12 @@ def work_of_last_run(
         limit: The number of supersteps, counted from the newest, or None for all.
     """
     tasks: list[Work] = []
-    for saved in last_run(saver, Address(thread_id), limit):
-        tasks += work_of(saved)
+    history = last_run(saver, Address(thread_id), limit)
+    for saved in history:
+        is_over = saved is not history[-1]
+        # After the end of the superstep, a failed call that its body did not make again
+        # is not a part of the run.
+        tasks += [work for work in work_of(saved) if not (is_over and work.needs_retry)]
     return tasks
 
 
@@ -142,9 +146,13 @@ class RunTaskReader:
         """
         tasks: list[TaskRecord] = []
         for index, saved in enumerate(history):
-            works = {work.id: work for work in work_of(saved)}
             is_last = index + 1 == len(history)
             is_over = not is_last and history[index + 1].checkpoint.source == "loop"
+            works = {
+                work.id: work
+                for work in work_of(saved)
+                if not (is_over and work.needs_retry)
+            }
             if is_last or (is_over and not works):
                 self._add_due(saved, works)
             superstep = _SuperstepReader(

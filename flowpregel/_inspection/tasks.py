@@ -172,6 +172,8 @@ class TaskLocation(NamedTuple):
     """The superstep of the tasks."""
     key: bytes
     """The prefix of the records' keys. A key is the prefix and the task's digest."""
+    is_over: bool = False
+    """True if another checkpoint has followed, so the tasks do not change any more."""
 
 
 class TaskRecords:
@@ -211,7 +213,8 @@ class TaskRecords:
     ) -> CallRow | None:
         """Return the row of a task.
 
-        None is returned for an internal task, and for a task whose writes were undone.
+        None is returned for an internal task, for a task whose writes were undone, and
+        for a failed call that its body did not make again before it returned.
         """
         ran = _NEVER_RUN if record.ran is None else AttemptRecord(*record.ran)
         work = self._work(location, record)
@@ -220,7 +223,8 @@ class TaskRecords:
             name = work.call_key.name
         is_taken_back = not name and work.state == "unfinished"
         is_internal = name == INPUT or record.task_id == records.RUN_TASK_ID
-        if is_taken_back or is_internal:
+        is_dropped = location.is_over and work.needs_retry
+        if is_taken_back or is_internal or is_dropped:
             return None
         text = work.name if work.is_call else None
         return CallRow(

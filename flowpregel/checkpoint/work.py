@@ -77,6 +77,14 @@ class Work:
         """True if the run has ended with the error or the question of this task."""
         return self.is_final and not self.is_call and not caller_of(self.path)
 
+    @property
+    def needs_retry(self) -> bool:
+        """True for a failed call that its body must make again, because the body did
+        not catch the error. If the superstep has ended all the same, the body has not
+        made the call again, for example because its input was changed.
+        """
+        return self.is_call and self.state == "failed" and not self.is_final
+
 
 def work_of(saved: Saved) -> list[Work]:
     """Return the tasks with writes on a checkpoint, in order."""

@@ -166,6 +166,39 @@ def test_failures_that_a_flow_caught_can_be_tried_again(
     assert step.startswith("try the 2 again: flowpregel retry partly --failed ")
 
 
+@pytest.mark.filterwarnings("ignore::flowpregel.errors.RunNotice")
+def test_a_failed_call_of_an_input_that_was_replaced_is_not_counted(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """`show` lists the calls of the new input, and advises nothing."""
+
+    @task(executor="inline")
+    def work(n: int) -> int:
+        return 6 // n
+
+    with LMDBSaver(tmp_path / "store") as saver:
+
+        @entrypoint(checkpointer=saver)
+        def flow(numbers: list[int]) -> int:
+            return sum([work(number).result() for number in numbers])
+
+        with pytest.raises(ZeroDivisionError):
+            flow.run([1, 0], id="adopts")
+        failed = json.loads(cli("show", "adopts", "--json").stdout)
+        assert 11 == flow.run([1, 2, 3], id="adopts", adopt=True)
+
+    (listed,) = json.loads(cli("ls", "--json").stdout)
+    shown = json.loads(cli("show", "adopts", "--json").stdout)
+    names = [each["name"] for each in shown["tasks"]]
+
+    assert ["done", "failed"] == [
+        each["state"] for each in failed["tasks"] if each["name"] != "flow"
+    ]
+    assert ("done", "done") == (listed["short"], shown["situation"])
+    assert ["flow", "work(1)", "work(2)", "work(3)"] == sorted(names)
+    assert "try" not in cli("show", "adopts").stdout
+
+
 def test_a_graph_that_used_up_its_supersteps_is_not_called_an_error_of_a_call(
     cli: Cli, tmp_path: Path
 ) -> None:

@@ -39,6 +39,34 @@ def runs_of(store: LMDBSaver, *threads: str, calls: int = 3) -> None:
         flow.invoke(calls, thread_id=thread)
 
 
+@pytest.mark.filterwarnings("ignore::flowpregel.errors.RunNotice")
+def test_a_failed_call_that_was_not_made_again_is_taken_back(store: LMDBSaver) -> None:
+    """A reader that has told of it tells all anew when the run has ended."""
+
+    @task(executor="inline")
+    def divide(n: int) -> int:
+        return 6 // n
+
+    @entrypoint(checkpointer=store)
+    def flow(numbers: list[int]) -> int:
+        return sum([divide(number).result() for number in numbers])
+
+    with reading(store) as reader:
+        with pytest.raises(ZeroDivisionError):
+            flow.run([1, 0], id="1")
+        mark, failed = states(reader, 0)
+        flow.run([1, 2], id="1", adopt=True)
+        _, ended = states(reader, mark)
+        first = next(reader.changes("1", mark))
+        summary = reader.summary("1", "all")
+
+    assert ["done", "failed", "failed"] == sorted(state for _, state in failed)
+    assert ["done"] * 3 == [state for _, state in ended]
+    assert first.is_whole
+    assert summary is not None
+    assert 0 == summary.failed
+
+
 def begin(store: LMDBSaver) -> None:
     first = Checkpoint("1", None, 1, -1, "input", {}, {}, ())
     store.commit([Batch(Address("1"), checkpoint=first)])
