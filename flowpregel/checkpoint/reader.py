@@ -444,7 +444,7 @@ class Reader:
                 continue
             key = hash(task.path)
             if key in copied.finished_calls:
-                # The bodies of two inputs may have made different calls at one position.
+                # Bodies with different inputs may make different calls at a position.
                 key = hash(task.task_id)
             copied.finished_calls[key] = task.task_id
             if len(data) <= _SMALL and len(copied.held) < _MOST_HELD:
