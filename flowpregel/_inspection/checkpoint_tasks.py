@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.ids import AttemptRecord, caller_of
-from flowpregel._inspection.cursors import EndedTasks
+from flowpregel._inspection.cursors import FailedTasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,17 +18,15 @@ if TYPE_CHECKING:
 
 _MOST_ASKING = 50
 """The greatest number of waiting tasks that are read."""
-_MOST_ENDED = 10_000
-"""The greatest number of failed tasks, and of waiting tasks, of a checkpoint that are
-read.
-"""
+_MOST_FAILED = 10_000
+"""The greatest number of failed tasks of a checkpoint that are read."""
 _AT_ONCE = 1_000
 """The number of tasks that are read in one transaction."""
 
 
-class EndedTaskReader:
-    """A reader of the failed and the waiting tasks of checkpoints, which reads them
-    again only if tasks have changed.
+class FailedTaskReader:
+    """A reader of the failed tasks of checkpoints, which reads them again only if tasks
+    have changed.
 
     Args:
         records: The reader of the tasks' records.
@@ -37,39 +35,21 @@ class EndedTaskReader:
     def __init__(self, records: TaskRecords) -> None:
         self._records = records
 
-    def read(self, checkpoint: CheckpointView) -> EndedTasks:
-        """Return the failed and the waiting tasks of a checkpoint.
+    def read(self, checkpoint: CheckpointView) -> FailedTasks:
+        """Return the failed tasks of a checkpoint.
 
         Args:
             checkpoint: The checkpoint from which the tasks started.
         """
         cursor = checkpoint.tasks
-        ended = cursor.known_ended
-        if ended is None:
-            ended = _failed_tasks(self._records, cursor)
-            if _waits_for_answer(self._records, cursor):
-                ended = ended._replace(run_ends=(*ended.run_ends, "waiting"))
-            cursor.known_ended = ended
-        return ended
+        failed = cursor.known_failed
+        if failed is None:
+            failed = _failed_tasks(self._records, cursor)
+            cursor.known_failed = failed
+        return failed
 
 
-def _waits_for_answer(records: TaskRecords, cursor: TaskCursor) -> bool:
-    """Return whether a node or a body waits for an answer. True is returned too if more
-    tasks wait than are read.
-
-    If only calls wait, the run was killed while their body did something else.
-
-    Args:
-        records: The reader of the tasks' records.
-        cursor: The tasks that started from the checkpoint.
-    """
-    tasks = cursor.tasks_in("waiting", _MOST_ENDED)
-    if len(tasks) == _MOST_ENDED:
-        return True
-    return any(not caller_of(record.path) for record in _records_of(records, tasks))
-
-
-def _failed_tasks(records: TaskRecords, cursor: TaskCursor) -> EndedTasks:
+def _failed_tasks(records: TaskRecords, cursor: TaskCursor) -> FailedTasks:
     """Return the failed tasks of a checkpoint.
 
     Args:
@@ -78,18 +58,15 @@ def _failed_tasks(records: TaskRecords, cursor: TaskCursor) -> EndedTasks:
     """
     counts = Counter[bool]()
     first: dict[bool, tuple[int, WritesRecord]] = {}
-    tasks = cursor.tasks_in("failed", _MOST_ENDED)
-    ended_run = len(tasks) == _MOST_ENDED
+    tasks = cursor.tasks_in("failed", _MOST_FAILED)
     for record in _records_of(records, tasks):
         is_call = caller_of(record.path) != ""
         counts[is_call] += 1
-        if not is_call and not ended_run:
-            ended_run = records.has_ended_run(cursor.location, record)
         began = _beginning_of(record)
         if is_call not in first or began < first[is_call][0]:
             first[is_call] = began, record
     if not first:
-        return EndedTasks()
+        return FailedTasks()
     # If a call failed, the body that made the call failed too. The call is reported,
     # because it shows the cause more precisely.
     has_calls = True in first
@@ -99,7 +76,7 @@ def _failed_tasks(records: TaskRecords, cursor: TaskCursor) -> EndedTasks:
     if row is not None:
         text = f"{row.text or row.name}: {row.error}"
     bodies = counts[False] if has_calls else 0
-    return EndedTasks(bodies, text, ("failed",) if ended_run else ())
+    return FailedTasks(bodies, text)
 
 
 def open_questions(

@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 from flowpregel._core.records import Address
@@ -58,6 +59,11 @@ _STATES: tuple[CallState | None, ...] = (
     "unfinished",
     "done",
 )
+_RUN_ENDS: tuple[CallState, ...] = ("failed", "waiting")
+_NUMBERED_STATES = _STATES + _RUN_ENDS
+"""The states by the numbers of a `TaskTable`. The last ones are those of tasks with
+which the run has ended.
+"""
 _DONE = _STATES.index("done")
 _STATE_OFFSET = DIGEST + SIZE
 _ENTRY = _STATE_OFFSET + 1
@@ -75,6 +81,15 @@ class TaskEntry(NamedTuple):
     state: CallState | None
     """The state, or None for an internal task, or for a task whose writes were undone.
     """
+    has_ended_run: bool = False
+    """True if the run has ended with the error or the question of the task."""
+
+    @property
+    def state_number(self) -> int:
+        """The number of the state in a `TaskTable`."""
+        if self.state is not None and self.has_ended_run:
+            return len(_STATES) + _RUN_ENDS.index(self.state)
+        return _STATES.index(self.state)
 
 
 class TaskTable:
@@ -129,16 +144,15 @@ class TaskTable:
         for task in tasks:
             index = self._find(task.digest, end)
             unchanged = self._data[end * _ENTRY : index * _ENTRY]
-            state_number = _STATES.index(task.state)
             parts.append(unchanged)
             parts.append(task.digest)
             parts.append(task.checksum)
-            parts.append(bytes([state_number]))
+            parts.append(bytes([task.state_number]))
             end = index
             former_state: CallState | None = None
             if self._digest(index) == task.digest:
                 former_entry = self._entry(index)
-                former_state = _STATES[former_entry[_STATE_OFFSET]]
+                former_state = _NUMBERED_STATES[former_entry[_STATE_OFFSET]]
                 end += 1
             former_states.append(former_state)
         remainder = self._data[end * _ENTRY :]
@@ -148,16 +162,27 @@ class TaskTable:
 
     def digests(self, state: CallState, most: int) -> list[bytes]:
         """Return the digests of tasks in a state, at most the first *most*."""
-        number = _STATES.index(state)
-        # The slice has one byte of each entry: the state. It is searched by a method of
-        # `bytes`, which is written in C, because a checkpoint may have a million tasks.
-        states = self._data[_STATE_OFFSET::_ENTRY]
-        digests: list[bytes] = []
-        index = states.find(number)
-        while index >= 0 and len(digests) < most:
-            digests.append(self._digest(index))
-            index = states.find(number, index + 1)
-        return digests
+        states = self._state_numbers()
+        indices: list[int] = []
+        for number, numbered_state in enumerate(_NUMBERED_STATES):
+            if numbered_state == state:
+                indices += islice(_positions(states, number), most)
+        indices.sort()
+        return [self._digest(index) for index in indices[:most]]
+
+    def run_ends(self) -> set[CallState]:
+        """Return the states of the tasks with which the run has ended."""
+        states = self._state_numbers()
+        numbered_ends = enumerate(_RUN_ENDS, len(_STATES))
+        return {state for number, state in numbered_ends if number in states}
+
+    def _state_numbers(self) -> bytes:
+        """Return the number of each task's state.
+
+        They are searched by methods of `bytes`, which are written in C, because a
+        checkpoint may have a million tasks.
+        """
+        return self._data[_STATE_OFFSET::_ENTRY]
 
     def all_digests(self) -> bytes:
         """Return the digests of all tasks that have a state."""
@@ -190,10 +215,16 @@ class TaskTable:
         return self._data[start : start + DIGEST]
 
 
-class EndedTasks(NamedTuple):
-    """The failed and the waiting tasks of a checkpoint. The first 10,000 of each are
-    read.
-    """
+def _positions(states: bytes, number: int) -> Iterator[int]:
+    """Yield the positions of *number* in *states*."""
+    index = states.find(number)
+    while index >= 0:
+        yield index
+        index = states.find(number, index + 1)
+
+
+class FailedTasks(NamedTuple):
+    """The failed tasks of a checkpoint, of which the first 10,000 are read."""
 
     bodies: int = 0
     """The number of bodies that failed because one of their calls failed. Only the call
@@ -202,10 +233,6 @@ class EndedTasks(NamedTuple):
     first: str = ""
     """The call that failed first, with its error. If no call has failed, the body that
     failed first.
-    """
-    run_ends: Sequence[str] = ()
-    """The states of those of these tasks that have ended the run: ``failed``,
-    ``waiting`` or both. A state is included too if more tasks have it than were read.
     """
 
 
@@ -295,9 +322,8 @@ class TaskCursor:
         """True if the writes of a known task were undone, or its body did not make it
         again before it returned, which *changes* does not show.
         """
-        self._ended: tuple[int, EndedTasks] | None = None
-        """The version of the tasks, and the failed and waiting tasks in that version.
-        """
+        self._failed: tuple[int, FailedTasks] | None = None
+        """The version of the tasks, and the failed tasks in that version."""
         self._store_mark: int | None = None
         """The store's mark (a number that each commit changes) before the tasks were
         read to the end while no run held the thread.
@@ -317,18 +343,23 @@ class TaskCursor:
         return self._next_key is not None
 
     @property
-    def known_ended(self) -> EndedTasks | None:
-        """The failed and waiting tasks, or None if tasks have changed since these were
-        set.
-        """
-        if self._ended is None:
+    def known_failed(self) -> FailedTasks | None:
+        """The failed tasks, or None if tasks have changed since these were set."""
+        if self._failed is None:
             return None
-        version, ended = self._ended
-        return ended if version == self.version else None
+        version, failed = self._failed
+        return failed if version == self.version else None
 
-    @known_ended.setter
-    def known_ended(self, ended: EndedTasks) -> None:
-        self._ended = self.version, ended
+    @known_failed.setter
+    def known_failed(self, failed: FailedTasks) -> None:
+        self._failed = self.version, failed
+
+    @property
+    def run_ends(self) -> set[CallState]:
+        """The states of the known tasks, ``failed`` or ``waiting``, with which the run
+        has ended.
+        """
+        return self._known.run_ends()
 
     def tasks_in(
         self,
@@ -368,8 +399,6 @@ class TaskCursor:
                 the mark is the same.
         """
         began_at = time.monotonic()
-        if is_last and not self.location.is_over:
-            self._end_step()
         is_urgent = is_held or is_last or self.is_behind
         is_unchanged = store_mark is not None and store_mark == self._store_mark
         if not is_urgent and is_unchanged:
@@ -428,10 +457,12 @@ class TaskCursor:
         """
         self.changes[:] = self._known.all_digests()
 
-    def _end_step(self) -> None:
-        """Note that another checkpoint has followed, and look for failed calls that are
-        left out after that.
+    def end_step(self) -> None:
+        """Note that another checkpoint has followed, and check whether failed calls are
+        left out from now on.
         """
+        if self.location.is_over:
+            return
         self.location = self.location._replace(is_over=True)
         failed = self.tasks_in("failed", self.states["failed"])
         for start in range(0, len(failed), _KEYS_PER_READ):
@@ -513,7 +544,10 @@ class TaskCursor:
         for digest, checksum, payload in changed:
             record = self._tasks.record(payload)
             state = self._tasks.state(self.location, record)
-            entry = TaskEntry(digest, checksum, state)
+            has_ended_run = False
+            if state in _RUN_ENDS:
+                has_ended_run = self._tasks.has_ended_run(self.location, record)
+            entry = TaskEntry(digest, checksum, state, has_ended_run)
             tasks.append(entry)
         former_states = self._known.update(tasks)
         for former_state, task in zip(former_states, tasks, strict=True):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from flowpregel._core.records import LIMIT_REACHED, Address
 from flowpregel._inspection.checkpoint_tasks import (
-    EndedTaskReader,
+    FailedTaskReader,
     open_questions,
 )
 from flowpregel._inspection.cursors import CheckpointView
@@ -78,7 +78,7 @@ class RunStatusReader:
         self._leases = leases
         self._tracker = tracker
         self._is_patient = is_patient
-        self._ended = EndedTaskReader(tasks)
+        self._failed = FailedTaskReader(tasks)
         self.postponed: int = 0
         """The number of rows that were returned before all tasks had been read."""
 
@@ -144,9 +144,9 @@ class RunStatusReader:
                 return StatusSummary(text)
             return StatusSummary(text, states["failed"])
         newest = self._tracker.newest(namespace)
-        ended = self._ended.read(newest)
-        calls = row.states.get("failed", 0) - ended.bodies
-        return StatusSummary(text, calls, ended.first)
+        failed = self._failed.read(newest)
+        calls = row.states.get("failed", 0) - failed.bodies
+        return StatusSummary(text, calls, failed.first)
 
     def text(
         self,
@@ -169,7 +169,7 @@ class RunStatusReader:
         newest = self._tracker.newest(namespace)
         failure = ""
         if row.status == "failed":
-            failure = self._ended.read(newest).first
+            failure = self._failed.read(newest).first
         questions: list[dict[str, Any]] = []
         if row.status == "waiting":
             questions = open_questions(self._tasks, newest)
@@ -203,7 +203,7 @@ class RunStatusReader:
         """Return the status of the run whose newest checkpoint is *newest*."""
         run_ends: Collection[str] = states.keys() & {"failed", "waiting"}
         if run_ends and not is_held and not newest.tasks.is_behind:
-            run_ends = self._ended.read(newest).run_ends
+            run_ends = newest.tasks.run_ends
         return status_from(
             states,
             newest.record.source,

@@ -162,6 +162,8 @@ class RunTracker:
         while run.behind and remaining > 0:
             index, is_last = run.behind[0]
             tasks = self._cursor_at(run, index)
+            if is_last:
+                tasks.end_step()
             if not tasks.advance(
                 remaining,
                 is_held=run.is_held,

@@ -32,11 +32,11 @@ from flowpregel._inspection.columns import (
     unpack_array,
     unpack_texts,
 )
-from flowpregel._inspection.cursors import EndedTasks, TaskCursor
+from flowpregel._inspection.cursors import FailedTasks, TaskCursor
 from flowpregel._inspection.run_cursor import RunCursor
 from flowpregel._inspection.tasks import CallRow, TaskLocation, TaskRecords
 
-VERSION: Final = f"4 {' '.join(CallRow._fields)}"
+VERSION: Final = f"5 {' '.join(CallRow._fields)}"
 """The version of the columns, which depends on the fields of a row."""
 
 
@@ -65,8 +65,8 @@ def run_columns(run: RunCursor) -> Columns | None:
     for index, cursor in cursors.items():
         data, mark = cursor.to_bytes()
         states = dict(cursor.states)
-        ended = cursor.known_ended
-        open_cursors.append([index, states, mark, ended])
+        failed = cursor.known_failed
+        open_cursors.append([index, states, mark, failed])
         blobs[f"tasks {index}"] = data
     head = {
         "first": run.first,
@@ -93,7 +93,7 @@ def restored_run(columns: Columns, tasks: TaskRecords) -> RunCursor:
         location = TaskLocation(address, step, bytes.fromhex(key))
         locations.append(location)
     cursors: dict[int, TaskCursor] = {}
-    for index, states, mark, ended in head["cursors"]:
+    for index, states, mark, failed in head["cursors"]:
         location = locations[index]
         cursor = TaskCursor(tasks, location)
         cursor.restore(
@@ -101,8 +101,8 @@ def restored_run(columns: Columns, tasks: TaskRecords) -> RunCursor:
             mark,
             Counter(states),
         )
-        if ended is not None:
-            cursor.known_ended = EndedTasks(*ended)
+        if failed is not None:
+            cursor.known_failed = FailedTasks(*failed)
         cursors[index] = cursor
     return RunCursor(
         first=head["first"],

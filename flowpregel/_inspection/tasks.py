@@ -252,7 +252,9 @@ class TaskRecords:
         )
 
     def has_ended_run(self, location: TaskLocation, record: WritesRecord) -> bool:
-        """Return whether the run has ended with the error of a task."""
+        """Return whether the run has ended with the error or the question of a task."""
+        if caller_of(record.path):
+            return False
         return self._work(location, record).has_ended_run
 
     def rows(self, tasks: Iterable[tuple[TaskLocation, bytes]]) -> tuple[CallRow, ...]:

@@ -16,6 +16,8 @@ from typing import TypedDict
 import pytest
 
 from flowpregel import LMDBSaver, entrypoint, interrupt, task
+from flowpregel._core.ids import AttemptRecord, call_path
+from flowpregel._core.records import ERROR, Address, Batch, Checkpoint, TaskWrites
 from flowpregel._inspection.inert import InertCodec
 from flowpregel.errors import UnansweredError
 from flowpregel.graph import START, StateGraph
@@ -62,6 +64,28 @@ def test_a_run_that_was_killed_after_it_caught_an_error_is_stopped(
 
     assert ("stopped", "stopped") == statuses(saver, "killed")
     assert "none" == careful.run(0, id="killed")
+
+
+@pytest.mark.slow
+def test_ten_thousand_caught_errors_do_not_end_a_run(saver: LMDBSaver) -> None:
+    """Its body does, wherever its record is among theirs."""
+    body_path = "~__pregel_pull, flow"
+    ran = AttemptRecord("invert", 1, 0.5, 1, "inline", 1)
+    call = ran._replace(call="invert(0)")
+    error = ((ERROR, ZeroDivisionError("division by zero")),)
+    tasks = [
+        TaskWrites("1", f"call {number}", call_path(body_path, number), error, call)
+        for number in range(10_001)
+    ]
+    first = Checkpoint("1", None, 1, -1, "input", {}, {}, ())
+    saver.commit([Batch(Address("1"), checkpoint=first)])
+    saver.commit([Batch(Address("1"), tuple(tasks))])
+    killed = statuses(saver, "1")
+    body = TaskWrites("1", "body", body_path, error, ran)
+    saver.commit([Batch(Address("1"), (body,))])
+
+    assert ("stopped", "stopped") == killed
+    assert ("failed", "failed") == statuses(saver, "1")
 
 
 def test_a_failed_run_that_was_killed_while_it_was_tried_again_is_stopped(
