@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, dataclass_transform
+
+from flowpregel._shell import command_line, command_words
 
 
 class FlowPregelError(Exception):
@@ -166,20 +167,19 @@ class UnansweredError(_DetailedError):
     def __str__(self) -> str:
         questions = "; ".join(map(repr, self.interrupts))
         answer = "..."
-        question_option = ""
+        options: list[str] = []
         if len(self.interrupts) > 1:
             ids = (getattr(question, "id", "...") for question in self.interrupts)
             answer = f"{{{', '.join(f'{name!r}: ...' for name in ids)}}}"
-            question_option = " --id ID"
+            options += ["--id", "ID"]
         text = (
             f"the run {self.thread_id!r} is waiting for an answer: {questions}. "
             f"Answer with {self.flow}.answer({answer}, id={self.thread_id!r})"
         )
         if self.store:
-            run_id = shlex.quote(self.thread_id)
-            store = shlex.quote(self.store)
-            command = f"answer {run_id} ANSWER{question_option} --store {store}"
-            text += f", or in a shell with: flowpregel {command}"
+            options += ["--store", self.store]
+            words = command_words("answer", self.thread_id, "ANSWER", options=options)
+            text += f", or in a shell with: {command_line(words)}"
         return f"{text}; the answer resumes the run"
 
 

@@ -29,6 +29,7 @@ from flowpregel._inspection.call_previews import read_preview
 from flowpregel._inspection.call_query import STATES, FieldValue
 from flowpregel._inspection.preview import ReprText
 from flowpregel._inspection.tasks import CallChanges, CallRow
+from flowpregel._shell import command_words
 from flowpregel._text import in_one_line
 
 if TYPE_CHECKING:
@@ -168,14 +169,8 @@ class ErrorKind:
             thread_id: The id of the run.
         """
         pattern = error_pattern(self.error)
-        return (
-            "retry",
-            thread_id,
-            "--task",
-            self.name,
-            "--error",
-            pattern,
-        )
+        options = ("--task", self.name, "--error", pattern)
+        return command_words("retry", thread_id, options=options)
 
     def to_json(self, most: int = 20) -> dict[str, Any]:
         """Return the fields as values for ``json.dumps``.

@@ -30,6 +30,7 @@ from flowpregel._inspection.preview import FULL, PreviewLimits, one_line, to_jso
 from flowpregel._inspection.reader import StoreReader
 from flowpregel._inspection.sweep_table import calls_of_run, ordered_calls
 from flowpregel._inspection.tasks import CallRow
+from flowpregel._shell import command_line, command_words
 from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -256,9 +257,10 @@ class _StoredRun:
         for call in self.calls:
             if call.id == call_id:
                 return call
+        words = command_words("show", self.run_id, options=("--json",))
         raise ConfigurationError(
             f"run {self.run_id!r} has no call {call_id!r}; "
-            f"`flowpregel show {self.run_id} --json` lists the ids"
+            f"`{command_line(words)}` lists the ids"
         )
 
 

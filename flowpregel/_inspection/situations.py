@@ -7,7 +7,6 @@ sentence stays true until the store changes.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
 
 from flowpregel._inspection.preview import PREVIEW, json_in_one_line
+from flowpregel._shell import command_line, command_words
 from flowpregel._text import in_one_line
 from flowpregel.checkpoint.queue import QueuePosition
 from flowpregel.checkpoint.work import Status
@@ -125,7 +125,9 @@ class StatusText:
     """The purpose of *command*, such as ``resume it``; empty if nothing is left to do.
     """
     command: tuple[str, ...] = ()
-    """The words of the command for the next step, without the store."""
+    """The words of the command for the next step, without the store. Two dashes precede
+    arguments of which one begins with a dash.
+    """
     signals: tuple[str, ...] = ()
     """The names of the signals for which the run waits."""
     paused: str = ""
@@ -142,7 +144,7 @@ class StatusText:
         if not self.command:
             return ""
         location = () if store is None else ("--store", store)
-        return shlex.join(["flowpregel", *self.command, *location])
+        return command_line(self.command, location)
 
     def to_json(self, store: str | None = None) -> dict[str, Any]:
         """Return the fields as values for ``json.dumps``, with *command* as one line.
@@ -215,7 +217,7 @@ def _describe(facts: RunFacts) -> StatusText:
 
 def _describe_running(facts: RunFacts) -> StatusText:
     """Return the description of a run that a process executes now."""
-    command = ("watch", facts.thread_id)
+    command = command_words("watch", facts.thread_id)
     activity = facts.activity
     running, waiting = _activity_counts(activity)
     if activity is not None and waiting and not running:
@@ -269,7 +271,9 @@ def _describe_waiting(facts: RunFacts) -> StatusText:
             short=f"signal {name!r}",
             sentence=f"Waits for the signal {name!r}.",
             next_step="send it",
-            command=("signal", thread, signals[0], "VALUE", "--wake"),
+            command=command_words(
+                "signal", thread, signals[0], "VALUE", options=("--wake",)
+            ),
             signals=tuple(dict.fromkeys(signals)),
         )
     if values:
@@ -286,7 +290,7 @@ def _describe_waiting(facts: RunFacts) -> StatusText:
         short="at a breakpoint",
         sentence="Waits at a breakpoint, or after an edit, until you let it continue.",
         next_step="let it continue",
-        command=("resume", thread, *_flow_words(facts)),
+        command=command_words("resume", thread, options=_flow_option(facts)),
     )
 
 
@@ -321,16 +325,16 @@ def _describe_asking(
     text = _cut(json_in_one_line(first["value"], PREVIEW))
     more = len(questions) - 1
     sentence = f"Waits for an answer to {text}"
-    command: tuple[str, ...] = ("answer", facts.thread_id, "VALUE")
+    options = _flow_option(facts)
     if more:
         sentence += f", and to {_counted(more, 'more question')}"
-        command += ("--id", str(first["id"]))
+        options = ("--id", str(first["id"]), *options)
     return StatusText(
         situation="asking",
         short="asks " + (text if not more else f"{len(questions):,} questions"),
         sentence=f"{sentence}.",
         next_step="answer",
-        command=(*command, *_flow_words(facts)),
+        command=command_words("answer", facts.thread_id, "VALUE", options=options),
     )
 
 
@@ -346,13 +350,13 @@ def _describe_failed(facts: RunFacts) -> StatusText:
         short=f"failed: {text}" if text else "failed",
         sentence=f"{sentence}{_stored_results(facts)}.",
         next_step="try again what failed",
-        command=("retry", facts.thread_id, *_flow_words(facts)),
+        command=command_words("retry", facts.thread_id, options=_flow_option(facts)),
     )
 
 
 def _describe_stopped(facts: RunFacts) -> StatusText:
     """Return the description of a run whose tasks are due, and that no process has."""
-    command = ("resume", facts.thread_id, *_flow_words(facts))
+    command = command_words("resume", facts.thread_id, options=_flow_option(facts))
     if not facts.owner:
         return StatusText(
             situation="stopped",
@@ -402,7 +406,11 @@ def _describe_paused(facts: RunFacts, text: StatusText) -> StatusText:
     pause.
     """
     reason = {"all": "All runs are", "flow": "Its flow is"}.get(facts.paused, "It is")
-    words = {"all": ("--all",), "flow": ("--flow", facts.flow)}
+    commands = {
+        "all": command_words("unpause", options=("--all",)),
+        "flow": command_words("unpause", options=("--flow", facts.flow)),
+        "run": command_words("unpause", facts.thread_id),
+    }
     effect = "does not take it"
     if facts.status == "running":
         effect = "ends it when its running calls have ended"
@@ -411,7 +419,7 @@ def _describe_paused(facts: RunFacts, text: StatusText) -> StatusText:
         short=f"{text.short}, paused",
         sentence=f"{text.sentence} {reason} paused: `flowpregel work` {effect}.",
         next_step="end the pause",
-        command=("unpause", *words.get(facts.paused, (facts.thread_id,))),
+        command=commands[facts.paused],
         paused=facts.paused,
     )
 
@@ -426,11 +434,13 @@ def _describe_done(facts: RunFacts) -> StatusText:
         short=f"done, {failed:,} failed",
         sentence=f"Done, but {_counted(failed, 'call')} failed.",
         next_step=f"try {'it' if failed == 1 else f'the {failed:,}'} again",
-        command=("retry", facts.thread_id, "--failed", *_flow_words(facts)),
+        command=command_words(
+            "retry", facts.thread_id, options=("--failed", *_flow_option(facts))
+        ),
     )
 
 
-def _flow_words(facts: RunFacts) -> tuple[str, ...]:
+def _flow_option(facts: RunFacts) -> tuple[str, ...]:
     """Return the option that names the flow, if the run did not record the flow."""
     return () if facts.names_flow else ("--flow", _FLOW_NAME)
 

@@ -5,7 +5,6 @@ These are: check, debug, why, retry, redo.
 
 from __future__ import annotations
 
-import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +17,8 @@ import click
 
 from flowpregel._core.records import Address, Saved
 from flowpregel._inspection.preview import FULL, one_line, to_json
+from flowpregel._shell import command_line, command_words
+from flowpregel._text import in_one_line
 from flowpregel._tracebacks import whole_text
 from flowpregel.checkpoint.work import Work
 from flowpregel.cli import console, running, targets
@@ -152,7 +153,8 @@ def _print_checked(
         if run.is_done and run.fits and files is None:
             continue
         row = _checked_row(thread_id, run)
-        lines.append(f"{thread_id}\n{run}".replace("\n", "\n  "))
+        name = in_one_line(thread_id)
+        lines.append(f"{name}\n{run}".replace("\n", "\n  "))
         if files is not None:
             row["outputs"] = files.to_json()
             lines.extend(files.lines(store))
@@ -447,8 +449,8 @@ def redo_command(
     _take_back(store, works)
     lines = [f"taken back: {text}" for text in texts]
     console.print_result(result, *lines)
-    command = ["flowpregel", "resume", thread, "--store", str(store)]
-    print_note(f"resume with: {shlex.join(command)}")
+    command = command_line(command_words("resume", thread), ["--store", str(store)])
+    print_note(f"resume with: {command}")
 
 
 def _calls_without_outputs(thread: str, store: str | None) -> list[str]:

@@ -29,6 +29,8 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Group
 from rich.live import Live
 
+from flowpregel._shell import with_options
+from flowpregel._text import in_one_line
 from flowpregel.cli import console
 from flowpregel.cli.call_output import output_of_last_run
 from flowpregel.cli.console import Code, print_note, rich_console
@@ -106,7 +108,7 @@ class Dashboard:
             snapshot, leaves = self._show_until_end(snapshot)
         self._print_summary(snapshot)
         if leaves:
-            print_note(f"{self._thread} is still running")
+            print_note(f"{in_one_line(self._thread)} is still running")
             return Code.STOPPED
         if self._state.retries and snapshot.text.command[:1] == ("retry",):
             return self._retry(snapshot)
@@ -236,10 +238,9 @@ class Dashboard:
     def _print_summary(self, snapshot: RunSnapshot) -> None:
         """Print how the run has ended, what its calls did, and the next step."""
         text = snapshot.text
+        name = in_one_line(self._thread)
         parts: list[str | StyledText] = [
-            StyledText(
-                f"{self._thread}: {text.sentence}", SITUATION_STYLES[text.situation]
-            )
+            StyledText(f"{name}: {text.sentence}", SITUATION_STYLES[text.situation])
         ]
         parts += [line.plain for line in count_lines(snapshot)]
         if snapshot.errors:
@@ -259,7 +260,8 @@ class Dashboard:
         process.
         """
         location = [] if self._store is None else ["--store", self._store]
-        return [sys.executable, "-m", "flowpregel", *words, *location]
+        all_words = with_options(words, location)
+        return [sys.executable, "-m", "flowpregel", *all_words]
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flowpregel._inspection.error_kinds import ErrorKind, FailedCalls
 from flowpregel._inspection.time_use import TimedCall, TimeUse, time_use
 from flowpregel._inspection.user_traceback import user_traceback
+from flowpregel._shell import command_line
 from flowpregel._text import in_one_line, printable, size_text
 from flowpregel.cli import console
 from flowpregel.cli.wording import StyledText, duration_text, sparkline
@@ -99,10 +99,10 @@ def error_parts(
         text = f"{count:,} x {in_one_line(kind.name)}: {in_one_line(kind.error)}"
         if kind.condition:
             text += f", {kind.condition}"
-        words = ["flowpregel", *kind.retry_command(thread), *location]
+        command = command_line(kind.retry_command(thread), location)
         yield ""
         yield StyledText(text, "red")
-        yield f"  try again: {shlex.join(words)}"
+        yield f"  try again: {command}"
     hidden = len(kinds) - _MOST_KINDS
     if hidden > 0:
         yield f"{hidden:,} more kinds of errors; --json has them"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from flowpregel._shell import command_line, command_words
 from flowpregel._stores import store_plugin_at
+from flowpregel._text import in_one_line
 from flowpregel.checkpoint.base import FLOW
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code, print_note
@@ -143,9 +144,10 @@ class _EnqueuedRun:
         flow = None if thread is None else thread.metadata.get(FLOW)
         return consumers_of(self.saver, flow)
 
-    def command(self, *words: str) -> str:
+    def command(self, name: str, *arguments: str) -> str:
         """Return a command line for the store."""
-        return shlex.join(["flowpregel", *words, "--store", self.store])
+        words = command_words(name, *arguments)
+        return command_line(words, ["--store", self.store])
 
     def commands(self) -> dict[str, str]:
         """Return the command lines that the user may need next, by command name."""
@@ -166,7 +168,7 @@ class _EnqueuedRun:
         commands for it.
         """
         status = self.status
-        lines = [f"{status}: {self.thread_id}"]
+        lines = [f"{status}: {in_one_line(self.thread_id)}"]
         consumers = self.consumers
         if status == "enqueued" and consumers:
             lines.append(f"taken by: {consumer_text(consumers)}")

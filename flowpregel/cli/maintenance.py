@@ -14,7 +14,7 @@ import click
 from flowpregel._inspection.inert import InertCodec
 from flowpregel._interrupts import defer_interrupts
 from flowpregel._stores import store_plugin_at
-from flowpregel._text import size_text
+from flowpregel._text import in_one_line, size_text
 from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.cli import console, targets
 from flowpregel.errors import ConfigurationError
@@ -73,7 +73,7 @@ def fork_command(
             "checkpoint": newest.id,
             "step": newest.step,
         },
-        f"thread {new_thread} is at {position}, checkpoint {newest.id}",
+        f"thread {in_one_line(new_thread)} is at {position}, checkpoint {newest.id}",
     )
 
 
@@ -85,7 +85,7 @@ def rm_command(threads: tuple[str, ...], yes: bool, store: str | None) -> None:
 
     A thread that a run holds is refused. If one thread does not exist, none is deleted.
     """
-    names = ", ".join(threads)
+    names = ", ".join(map(in_one_line, threads))
     with targets.open_to_write(store) as saver:
         for thread in threads:
             targets.newest_checkpoint(saver, thread)

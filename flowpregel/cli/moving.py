@@ -7,7 +7,7 @@ import os
 import click
 
 from flowpregel._inspection.inert import InertCodec
-from flowpregel._text import size_text
+from flowpregel._text import in_one_line, size_text
 from flowpregel.cli import console, targets
 
 _KEY_OPTION = click.Option(
@@ -51,7 +51,7 @@ def export_command(
     size = os.path.getsize(path)
     console.print_result(
         {"thread_id": thread, "path": path, "bytes": size},
-        f"exported {thread} to {output}: {size_text(size)}",
+        f"exported {in_one_line(thread)} to {output}: {size_text(size)}",
     )
 
 
@@ -102,5 +102,5 @@ def import_command(
     status = None if imported is None else imported.status
     console.print_result(
         {"thread_id": thread, "status": status, "path": location},
-        f"imported {thread} into {location}: {status}",
+        f"imported {in_one_line(thread)} into {location}: {status}",
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from flowpregel._inspection.output_files import (
     base_folders,
     checked_output,
 )
+from flowpregel._shell import command_line, command_words
 from flowpregel._text import in_one_line
 
 if TYPE_CHECKING:
@@ -123,32 +123,26 @@ class RunOutputs:
             texts.append(f"  {name}: {output}")
         yield from _first(texts)
         for purpose, words in self._commands().items():
-            command = shlex.join(
-                [
-                    "flowpregel",
-                    *words,
-                    "--store",
-                    store,
-                ]
-            )
+            command = command_line(words, ["--store", store])
             yield f"  {purpose}: {command}"
 
-    def _commands(self) -> dict[str, list[str]]:
+    def _commands(self) -> dict[str, tuple[str, ...]]:
         """Return the words of the command that solves each kind of problem with an
         output file, by the purpose of the command.
         """
-        commands: dict[str, list[str]] = {}
+        commands: dict[str, tuple[str, ...]] = {}
         for call, output in self.problems:
             if not call.is_call:
                 purpose = "run the node again"
                 checkpoint = call.address.checkpoint_id or ""
-                words = ["fork", self.thread, "NEW", "--at", checkpoint]
+                options = ["--at", checkpoint]
+                words = command_words("fork", self.thread, "NEW", options=options)
             elif output.state == "gone":
                 purpose = "make again what is gone"
-                words = ["redo", self.thread, "--gone"]
+                words = command_words("redo", self.thread, options=["--gone"])
             else:
                 purpose = "overwrite a changed file"
-                words = ["redo", self.thread, call.name]
+                words = command_words("redo", self.thread, call.name)
             commands.setdefault(purpose, words)
         return commands
 

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from flowpregel._inspection.inert import InertCodec
+from flowpregel._text import in_one_line
 from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.paused import PausedRuns
 from flowpregel.cli import console, targets
@@ -82,7 +83,8 @@ def unpause_command(
                 console.print_note("all runs are still paused: `unpause --all`")
             case "flow":
                 flow = metadata[FLOW]
-                console.print_note(f"{thread}: its flow is still paused: {flow}")
+                name = in_one_line(thread)
+                console.print_note(f"{name}: its flow is still paused: {flow}")
 
 
 def end_pause(
@@ -120,7 +122,9 @@ def _selected(
     everything: bool,
 ) -> str:
     """Return the selected runs as text."""
-    return "all runs" if everything else ", ".join([*threads, *flows])
+    if everything:
+        return "all runs"
+    return ", ".join(map(in_one_line, [*threads, *flows]))
 
 
 def _paused_record(paused: PausedRuns) -> dict[str, Any]:

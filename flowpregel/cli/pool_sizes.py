@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flowpregel._inspection.inert import InertCodec
+from flowpregel._text import in_one_line
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code
 from flowpregel.cli.worker_counts import pools_text
@@ -59,11 +60,11 @@ def pool_command(
     if pools is None:
         console.print_result(record)
         console.print_note(
-            f"{thread}: no pool of worker processes has answered; the run may have "
-            "ended, have no call now, or run elsewhere"
+            f"{in_one_line(thread)}: no pool of worker processes has answered; the "
+            "run may have ended, have no call now, or run elsewhere"
         )
         return Code.FAILED
-    console.print_result(record, f"{thread}: {pools_text(pools)}")
+    console.print_result(record, f"{in_one_line(thread)}: {pools_text(pools)}")
     return Code.OK
 
 

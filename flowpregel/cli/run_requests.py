@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import shlex
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from flowpregel._inspection.preview import (
     to_json,
 )
 from flowpregel._inspection.situations import is_pause
+from flowpregel._shell import command_line, command_words
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code, exit_code_of, print_note
@@ -58,12 +58,12 @@ class RunRequest:
     options: Mapping[str, Any]
     """The ``store``, and the values of `RUN_OPTIONS`."""
 
-    def command(self, name: str, *words: str) -> str:
+    def command(self, name: str, *arguments: str) -> str:
         """Return the command line of a command for this run.
 
         Args:
             name: The name of the command.
-            words: The arguments that follow the thread's id.
+            arguments: The arguments that follow the thread's id.
         """
         # Without ``--store``, the advice must name the flow, because the store is the
         # flow's checkpointer.
@@ -71,7 +71,8 @@ class RunRequest:
         location = ["--store", store]
         if store is None:
             location = ["--flow", str(self.name)]
-        return shlex.join(["flowpregel", name, str(self.thread_id), *words, *location])
+        words = command_words(name, str(self.thread_id), *arguments)
+        return command_line(words, location)
 
     @property
     def advice(self) -> str:

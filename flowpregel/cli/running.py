@@ -16,6 +16,8 @@ from flowpregel import errors
 from flowpregel._core.commands import Command
 from flowpregel._inspection.inert import InertCodec
 from flowpregel._inspection.preview import one_line
+from flowpregel._shell import command_line, command_words
+from flowpregel._text import in_one_line
 from flowpregel.checkpoint.work import status_of
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code, print_note
@@ -220,7 +222,8 @@ def cancel_command(thread: str, wait: float, store: str | None) -> Code:
         "owner": str(owner),
     }
     if not is_running:
-        console.print_result(record, f"stopped: {thread}; finished work is kept")
+        name = in_one_line(thread)
+        console.print_result(record, f"stopped: {name}; finished work is kept")
         return Code.OK
     console.print_result(record)
     print_note(f"{owner} was asked to stop {thread!r}, but has not stopped yet")
@@ -233,9 +236,9 @@ def _cancel_run(store: str | None, thread: str) -> LockHolder:
     Raises:
         ConfigurationError: No run holds the thread.
     """
+    pause = command_line(command_words("pause", thread))
     error = ConfigurationError(
-        f"nothing runs on thread {thread!r}; `flowpregel pause {thread}` keeps `work` "
-        "from taking it"
+        f"nothing runs on thread {thread!r}; `{pause}` keeps `work` from taking it"
     )
     try:
         with targets.open_to_write(
@@ -286,7 +289,7 @@ def signal_command(
         is_known = saver.thread(thread) is not None
     console.print_result(
         {"thread_id": thread, "signal": name},
-        f"sent: {name} to {thread}",
+        f"sent: {in_one_line(name)} to {in_one_line(thread)}",
     )
     if not is_known and not is_held:
         print_note(f"there is no run {thread!r} yet; it gets the value when it begins")
@@ -395,7 +398,7 @@ def _resume_recorded(
         # Another process has resumed the run first, so nothing remains to be done.
         return Code.OK
     except errors.FlowPregelError as error:
-        print_note(f"error: {thread_id}: {error}")
+        print_note(f"error: {in_one_line(thread_id)}: {error}")
         code = console.exit_code_of(error)
     finally:
         pauses.reset(token)

@@ -17,6 +17,7 @@ import click
 
 from flowpregel import _clock
 from flowpregel._inspection.inert import InertCodec
+from flowpregel._text import in_one_line
 from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.scheduled import ScheduledFlow
 from flowpregel.cli import console, targets
@@ -244,7 +245,8 @@ class ScheduleFollower:
                 not_before=begin,
             )
         except Exception as error:  # noqa: BLE001 - other schedules are followed
-            console.print_note(f"error: {run_id}: {type(error).__name__}: {error}")
+            text = f"{type(error).__name__}: {error}"
+            console.print_note(f"error: {in_one_line(run_id)}: {text}")
             return True
         self.delayed_until = max(self.delayed_until, begin.timestamp())
         # Another process may have been killed while it enqueued this run, before the

@@ -201,7 +201,7 @@ def _watch_in_lines(
         print_note(f"{text.sentence} {text.next_step}: {text.command_line(store)}")
     console.print_result(
         {"thread_id": thread, "status": status},
-        f"{thread}: {status}",
+        f"{in_one_line(thread)}: {status}",
     )
     return wait.exit_code(console.code_of_status(status))
 

@@ -28,6 +28,7 @@ import click
 from flowpregel import _clock, errors
 from flowpregel._inspection.preview import FULL, to_json
 from flowpregel._interrupts import on_sigterm
+from flowpregel._text import in_one_line
 from flowpregel.checkpoint.paused import PausedRuns
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code, print_note
@@ -448,7 +449,7 @@ class RunWorker:
     def _print(self, ended: _Ended) -> None:
         """Print the end of a run."""
         record: dict[str, Any] = {"thread_id": ended.thread_id, "status": ended.status}
-        line = f"{ended.status}: {ended.thread_id}"
+        line = f"{ended.status}: {in_one_line(ended.thread_id)}"
         error = ended.error
         if isinstance(error, Exception):
             text = f"{type(error).__name__}: {error}"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Sequence
 
 from flowpregel._core.records import Address
 from flowpregel._inspection.output_files import base_folders, present_path
 from flowpregel._pickling.file_digests import note_output
+from flowpregel._shell import command_line, command_words
 from flowpregel._text import in_one_line
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 
@@ -72,12 +72,7 @@ def _notice(
     verb = "is" if len(names) == 1 else "are"
     text += f" {verb} gone; the recorded results are used"
     if has_calls:
-        words = [
-            "flowpregel",
-            "redo",
-            thread_id,
-            "--gone",
-        ]
-        command = shlex.join(words)
+        words = command_words("redo", thread_id, options=["--gone"])
+        command = command_line(words)
         text += f" (`{command}` takes them back, so that a run repeats them)"
     return text

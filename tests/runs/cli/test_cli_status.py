@@ -32,7 +32,11 @@ Cli = Callable[..., Any]
 def cli(tmp_path: Path) -> Cli:
     """Run the command on the test's store."""
     store = str(tmp_path / "store")
-    return lambda *words: CliRunner().invoke(app, [*words, "--store", store])
+
+    def run(name: str, *words: str) -> Any:
+        return CliRunner().invoke(app, [name, "--store", store, *words])
+
+    return run
 
 
 def begin(cli: Cli, flow: str, thread: str, flow_input: Any) -> None:
@@ -68,6 +72,61 @@ def test_a_run_that_asks_is_answered_by_the_command_that_is_shown(cli: Cli) -> N
     assert "1 more" not in lines_of(cli, "asks")[0]
     assert Code.OK == run_next(cli, "asks", VALUE="yes").exit_code
     assert ["Done.", ""] == lines_of(cli, "asks")
+
+
+def test_the_command_that_is_shown_answers_a_run_whose_id_begins_with_a_dash(
+    cli: Cli,
+) -> None:
+    """It begins with that of an option, too."""
+    begin(cli, "allow", "-q5", ["ann"])
+
+    shown = json.loads(cli("show", "--json", "--", "-q5").stdout)
+    noted = cli("resume", "--quiet", "--", "-q5").stderr
+
+    assert shown["command"].endswith(" -- -q5 VALUE")
+    assert re.search(r"^answer with: .* -- -q5 VALUE$", noted, re.MULTILINE)
+    words = shlex.split(shown["command"].replace("VALUE", "yes"))
+    assert Code.OK == CliRunner().invoke(app, words[1:]).exit_code
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["enqueue", f"{FLOWS}:rest", "--input", "0", "--id"],
+        ["pause"],
+        ["unpause"],
+        ["fork", "plain"],
+        ["signal", "plain", "ODD", "1"],
+        ["export", "--output", "FILE"],
+        ["watch"],
+        ["rm", "--yes"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_an_odd_id_is_printed_in_one_line_without_control_characters(
+    cli: Cli, words: list[str], tmp_path: Path
+) -> None:
+    """As `ls` does."""
+    odd = "a\nb\x1b[2J"
+    with LMDBSaver(tmp_path / "store") as saver:
+
+        @entrypoint(checkpointer=saver)
+        def flow(number: int) -> int:
+            return number
+
+        flow.invoke(1, thread_id="plain")
+        if words[0] not in ("enqueue", "fork"):
+            flow.invoke(1, thread_id=odd)
+    words = [{"ODD": odd, "FILE": str(tmp_path / "run")}.get(w, w) for w in words]
+    if odd not in words:
+        words.append(odd)
+
+    result = cli(*words)
+
+    assert Code.OK == result.exit_code
+    assert r"a\nb" in result.output
+    assert "a\nb" not in result.output
+    assert "\x1b" not in result.output
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
