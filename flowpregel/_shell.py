@@ -66,10 +66,10 @@ def command_line(words: Sequence[str], options: Sequence[str] = ()) -> str:
         flowpregel show $'a\\nb'
     """
     all_words = ["flowpregel", *with_options(words, options)]
-    return " ".join(map(_quoted, all_words))
+    return " ".join(map(_shell_word, all_words))
 
 
-def _quoted(word: str) -> str:
+def _shell_word(word: str) -> str:
     """Return a word in the quotes that a shell needs.
 
     Nonprintable characters are written as escapes, which bash, zsh and other shells
@@ -77,10 +77,10 @@ def _quoted(word: str) -> str:
     """
     if word.isprintable():
         return shlex.quote(word)
-    return f"$'{''.join(map(_escaped, word))}'"
+    return f"$'{''.join(map(_shell_escape, word))}'"
 
 
-def _escaped(character: str) -> str:
+def _shell_escape(character: str) -> str:
     """Return a character in the form that it has between ``$'`` and ``'``."""
     if character in _ESCAPES:
         return _ESCAPES[character]
