@@ -484,8 +484,8 @@ def on_sigterm(end: Callable[[str], bool], *, dies: bool = True) -> Iterator[Non
         yield
     finally:
         _ends.remove(end)
-        # If this generator is closed on another OS thread, the handler stays, because
-        # only the main thread can set handlers.
+        # The ``with`` block may end on another OS thread (if it is in a generator).
+        # Then the handler stays, because only the main thread can set handlers.
         if not _ends and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             was_told, _was_told = _was_told, False

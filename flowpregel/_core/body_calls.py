@@ -18,7 +18,7 @@ from flowpregel._core.records import Outcome, Task, Write
 
 
 class CallFailure(NamedTuple):
-    """The failure of a call that a body has made."""
+    """The failure of a call that a body (the code of a workflow or task) has made."""
 
     task: Task
     error: BaseException | None
@@ -31,11 +31,15 @@ class CallFailure(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class CallSequence:
-    """The calls that the present attempt of a body has made, in order."""
+    """The calls that the present attempt of a body (the code of a workflow or task) has
+    made, in order.
+    """
 
     call_count: int = 0
     position: int = 0
-    """The number of those calls whose order is determined by the body's code."""
+    """The number of calls so far whose order is determined by the body's code. The next
+    such call gets this number as its position.
+    """
     graph_count: int = 0
     """The number of the calls that run a graph."""
     occurrences: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -53,7 +57,9 @@ class CallSequence:
 
 @dataclass(slots=True, eq=False)
 class BodyCalls:
-    """The calls that a body has made in all its attempts."""
+    """The calls that a body (the code of a workflow or task) has made in all its
+    attempts.
+    """
 
     may_repeat: bool
     """True if a later attempt of the body may make the same calls, and get their

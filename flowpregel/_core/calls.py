@@ -58,7 +58,7 @@ def plan_call(
         run: The run.
         step: The superstep.
         running: The tasks that run or wait, by id.
-        caller: The task of the body.
+        caller: The task whose body makes the call.
         call: The call.
 
     Returns:
@@ -105,7 +105,8 @@ def identify_call(
     call: Call,
     step: StepContext,
 ) -> tuple[str, CallRecord | None]:
-    """Count the next call of *caller*, and return the call's task id and record.
+    """Count the next call of *caller*, and return the call's task id and `CallRecord`
+    (the key, the caller and the position).
 
     The id of a recorded call is made from the caller and the key of the call. The id of
     any other call is made from the caller and the position among the caller's calls.
@@ -229,8 +230,8 @@ def save_state(
     task: Task,
     request: SaveState,
 ) -> None:
-    """Store the value that a running *task* saves, and answer the task after the
-    commit.
+    """Store the state that a running *task* saves for its next attempt, and reply to
+    the task after the commit.
     """
     task.attempt.saved = request.value
     saved: Write = (records.SAVED, request.value)
@@ -350,7 +351,9 @@ def forget_uncaught(
 
 
 def _is_unseen(body: BodyCalls, failure: CallFailure) -> bool:
-    """Return whether a body has not seen the failure of a call."""
+    """Return whether a body has not seen the failure of a call that it made, for
+    example because it never asked for the call's result.
+    """
     if failure.is_late:
         return True
     observed = body.observed_failures
@@ -358,8 +361,8 @@ def _is_unseen(body: BodyCalls, failure: CallFailure) -> bool:
 
 
 def final_outcome(body: BodyCalls, outcome: Outcome) -> Outcome:
-    """Return *outcome*, or, if the body returned, the failure of a call that it never
-    saw.
+    """Return *outcome*. If the body returned, but never saw the failure of a call that
+    it made, return that failure instead.
     """
     unseen: dict[Task, BaseException] = {}
     for failure in body.failures.values():
@@ -395,7 +398,9 @@ def _note_others(error: BaseException, unseen: Sequence[Task]) -> None:
 
 
 def note_of(failed: Task) -> str:
-    """Return the note for the error of a task: its name, its call, and its worker."""
+    """Return the note to add to the error of a task: the task's name, call and
+    worker.
+    """
     note = f"During task with name {failed.name!r} and id {failed.id!r}"
     if failed.kind is Kind.CALL:
         note += f": {failed.call}"
@@ -487,8 +492,8 @@ def with_earlier_items(task: Task, outcome: Raised) -> Raised:
 
 def items_to_store(run: Run, task: Task, items: ItemOutcomes) -> Write:
     """Return the write that stores the outcomes of a chunk's items for the next
-    attempt, and add it to the pending writes, where a body that makes the call again
-    finds it.
+    attempt. Also add it to the pending writes: if the body makes the call again, the
+    call finds it there.
     """
     storable = {
         position: as_storable(error) for position, error in items.errors.items()

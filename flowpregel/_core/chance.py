@@ -45,7 +45,7 @@ def check_chance(
 
     Args:
         run: The run.
-        caller: The task of the body.
+        caller: The task whose body makes the call.
         record: The last call of the body, for which no record was found.
 
     Raises:
@@ -65,8 +65,7 @@ def check_chance(
         changes = changed_files(recorded.files, record.files)
     if not changes:
         raise ReplayMismatchError(*_call_texts(recorded, record))
-    # The content of a file in the arguments is input of the run, like the arguments
-    # themselves.
+    # A changed file in the arguments is treated like a changed input of the run.
     run.replay.report.is_changed = True
     files = [file for file, _ in changes]
     if not (run.options.adopts_input or _has_adopted(run, files)):
@@ -121,8 +120,8 @@ def _recorded_at(
     caller: Task,
     record: CallRecord,
 ) -> CallRecord | None:
-    """Return the recorded call at the position of *record* in a body with the same code
-    and input.
+    """Return the recorded call at the position of *record*, if the body that made it
+    had the same code and input as the body that made *record*.
     """
     replay = run.replay
     if not replay.reuses_writes:

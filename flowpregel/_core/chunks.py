@@ -43,8 +43,8 @@ class ItemOutcomes:
         ]
 
     def with_state(self, saved: Any) -> ItemOutcomes:
-        """Return the outcomes with the state in *saved*, which a task has saved: the
-        value of the function, or the outcomes of an earlier attempt.
+        """Return the outcomes with the state that the function saved last. *saved* is
+        this state, or the outcomes of an earlier attempt that contain it.
         """
         state = saved.state if isinstance(saved, ItemOutcomes) else saved
         return replace(self, state=state)

@@ -18,7 +18,9 @@ from flowpregel._core.program import Program
 from flowpregel._core.records import Node
 
 _OLD_BEGINNINGS = ("condition ", "reducer of channel ")
-"""The prefixes of the names of this code in older records, which lack `NOT_A_TASK`."""
+"""The prefixes of the names of conditions and reducers in older records, in which the
+names lack `NOT_A_TASK`.
+"""
 _Key: TypeAlias = tuple[str, frozenset[str]]
 
 
@@ -92,8 +94,8 @@ def marked_name(name: str) -> str:
 
 
 def _digest_of_users(function: Any) -> str:
-    """Return a digest of a user's function, or an empty string for a function of a
-    package.
+    """Return a digest of a user's function, or an empty string for a function that is
+    not the user's (a built-in, or a function of an installed package).
     """
     if isinstance(function, BuiltinFunctionType | type):
         return ""

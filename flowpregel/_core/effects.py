@@ -232,8 +232,8 @@ class Call:
     them.
     """
     code: Any = None
-    """The packed code of the node, if it was packed at the call. Only the engine uses
-    it.
+    """The code of the node, packed (pickled to be sent to another process), if that was
+    done at the call. Only the engine uses it.
     """
     may_repeat: bool = False
     """True if the caller may be lost with its machine, and then makes the call again
@@ -256,7 +256,9 @@ class SaveState:
 
 @dataclass(slots=True, eq=False)
 class CancelCall:
-    """The event that a body no longer needs a call that it made."""
+    """The event that a body (the code of a workflow or task) no longer needs a call
+    that it made.
+    """
 
     task_id: str
     """The id of the task that made the call."""

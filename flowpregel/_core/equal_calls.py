@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 Question = tuple[str, str]
-"""The name of the task and the digest of the arguments, which equal calls have in
-common.
+"""The name of the task and the digest of the arguments, which are the same for equal
+calls. (It has nothing to do with the questions of interrupts.)
 """
 MOST_LATER = 32
 """The greatest number of later records that are searched for one with the call's code,
@@ -22,8 +22,8 @@ if the call's own record has different code.
 
 
 class ReorderedCalls:
-    """The recorded calls of one body that were used out of order. Equal calls are
-    numbered in the order in which they were recorded.
+    """The recorded calls of one body (the code of a workflow or task) that were used
+    out of order. Equal calls are numbered in the order in which they were recorded.
     """
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ _DIGITS = 16
 NOT_A_TASK = "\n"
 """The prefix of the names of used results that are not results of tasks, such as files.
 
-It is a new line, with which no name of a task begins.
+It is a newline character, with which no name of a task begins.
 """
 USED_FILE = NOT_A_TASK + "file "
 """The prefix of a file's name, where it is recorded among the names of used results."""

@@ -14,8 +14,8 @@ from flowpregel._core.files import FileContent
 from flowpregel._pickling.copies import immutable
 
 CODE_DIGITS = 16
-"""The number of digits, at the start of a body's digest, that depend only on its code.
-The other digits depend on its input too.
+"""The number of digits, at the start of the digest of a body (the code of a workflow or
+task), that depend only on the code. The other digits depend on its input too.
 """
 NOWHERE = -1
 """The recorded position of a call whose position in its body may differ from run to
@@ -132,8 +132,8 @@ def timestamp(now: int) -> str:
 
 
 Sources: TypeAlias = tuple[tuple[str, str], ...]
-"""The names of the parameter and of the other task, for each argument that is the
-result of another call.
+"""The sources of arguments: for each argument that is the result of another call, the
+name of the parameter, and the name of the task that was called.
 """
 
 

@@ -27,7 +27,9 @@ SHOWN_CALLS: Final = 3
 
 @dataclass(slots=True, eq=False)
 class FailedBody:
-    """A body that has finally failed while calls of the body still run."""
+    """A body (the code of a workflow or task) that has failed and is not retried, while
+    calls of the body still run.
+    """
 
     task: Task
     deadline: int | None = None

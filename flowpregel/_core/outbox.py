@@ -42,7 +42,9 @@ class Outbox:
     checkpoint, and not with writes.
     """
     unstored_attempts: list[AttemptRecord] = field(default_factory=list)
-    """The same records of the earlier supersteps since the newest checkpoint."""
+    """The records of nodes' attempts in the earlier supersteps since the newest stored
+    checkpoint, which are stored in the next one too.
+    """
     has_unstored_input: bool = False
     """True if the input of the run is not stored yet."""
     claims: set[CacheKey] = field(default_factory=set)

@@ -109,7 +109,7 @@ def _functions_of(
     function_of: Callable[[BaseChannel[Any, Any]], Callable[..., Any] | None],
 ) -> dict[str, Callable[..., Any]]:
     """Return the functions that *function_of* returns for the channels, by channel.
-    Channels without such a function are left out.
+    Channels without such a function are not in the result.
     """
     functions: dict[str, Callable[..., Any]] = {}
     for name, channel in channels.items():
@@ -206,14 +206,15 @@ class Options:
     adopts_input: bool = False
     """True if the run continues although the content of an input file has changed."""
     fail_fast: bool = False
-    """True if waiting calls are not started after the body that made them has failed.
+    """True if waiting calls are not started once the workflow or task that made them
+    has failed.
     """
     checks_mutations: bool = False
     """True to check whether tasks change their arguments in place, and to name these
     arguments in a notice to the user.
     """
     stop_grace: float = inf
-    """Seconds that the calls of a failed body have until they are stopped."""
+    """Seconds until the running calls of a failed workflow or task are stopped."""
     loaded: tuple[Saved | None] | None = None
     """The checkpoint at *address*, if it was already loaded; otherwise None."""
     now: int = 0

@@ -91,8 +91,8 @@ def attempt_record_of(
     writes: Sequence[Write],
     code_around: CodeAround,
 ) -> AttemptRecord | None:
-    """Return the record of the attempt that ended *task*, or None if its span is not
-    known.
+    """Return the record of the attempt that ended *task*, or None if the time span of
+    the attempt is not known.
 
     Args:
         task: The task.
@@ -310,8 +310,8 @@ def is_named(task: Any, name: str) -> bool:
 
 
 def unseen_notice(name: str, values: str) -> str:
-    """Return the notice for code that refers to *values* whose content its digest does
-    not include.
+    """Return the notice for code that refers to *values* whose content the digest of
+    the code does not include.
     """
     return (
         f"the code of {name!r} refers to {values}, but the code digest does not cover "
@@ -321,8 +321,8 @@ def unseen_notice(name: str, values: str) -> str:
 
 
 def first_difference(recorded: str, now: str) -> str:
-    """Return the first line that differs between two sources, in both forms, or an
-    empty string if the sources are equal.
+    """Return the first line that differs between two sources, in its old and its new
+    form, or an empty string if the sources are equal.
 
     Example:
         >>> old = "def f(n):\\n    return 2 * n\\n"

@@ -1,5 +1,5 @@
-"""The questions of one task, and the answers of a run: which recorded question each one
-repeats, and its answer.
+"""The questions of one task, matched with the recorded questions, and the answers of a
+run.
 
 A question is recognised by its content, regardless of where it stands in the body:
 
@@ -42,8 +42,9 @@ class Answers:
     by_id: dict[str, Any] = field(default_factory=dict)
     """The answers that no task has taken yet, by interrupt id."""
     for_moved: list[Any] = field(default_factory=list)
-    """The answers to questions that a graph asked under an earlier namespace, before it
-    was moved. They go to the questions that it asks now.
+    """The answers to a nested graph's own questions, if the ids of the graph's stored
+    questions have changed (with its namespace), so that no answer fits by id. They go,
+    in order, to the questions that the graph asks now.
     """
     interrupts: dict[str, Interrupt] = field(default_factory=dict)
     """The questions that were asked and have no answer, by id."""

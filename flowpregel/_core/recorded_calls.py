@@ -66,7 +66,9 @@ FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
 
 
 def digest_of_caller(caller: Task) -> str:
-    """Return a digest of a body's code and input, on which its calls depend."""
+    """Return a digest of the code and the input of a body (the code of a workflow or
+    task), on which the body's calls depend.
+    """
     record = caller.record
     if record is not None:
         return digest_of_call(record)
@@ -81,8 +83,8 @@ def digest_of_caller(caller: Task) -> str:
 
 
 def digest_of_call(record: CallRecord) -> str:
-    """Return the digest of a call that itself makes calls, as `digest_of_caller`
-    returns it.
+    """Return the same digest as `digest_of_caller`, for a body that is itself a
+    call.
     """
     return ids.text_digest(record.caller, record.name, record.arguments, record.code)
 
@@ -94,13 +96,14 @@ def answer_from_record(
     task_id: str,
     record: CallRecord,
 ) -> tuple[str, Outcome | None]:
-    """Return the id under which a call is recorded, and its outcome if it is recorded.
+    """Return the id of a call, and the outcome that is recorded for the call, or None.
 
     Args:
         run: The run.
-        caller: The task of the body.
+        caller: The task whose body makes the call.
         call: The call.
-        task_id: The id that the call has as long as its code has not changed.
+        task_id: The id that the call has if the code of the called task has not
+            changed.
         record: The key of the call.
 
     Raises:

@@ -185,8 +185,8 @@ class Node:
     handler: str | None = None
     """The name of the node that handles the failures of this node."""
     on_code_change: Literal["keep", "rerun", "error"] | None = None
-    """The policy for a recorded result of different code, or None for the run's
-    policy.
+    """The policy for a recorded result that different code computed, or None for the
+    run's policy.
     """
     adopts: tuple[str, ...] = ()
     """The earlier names of the task. Results that are recorded under them are used as
@@ -243,7 +243,9 @@ class TaskOrigin:
     variables: Any = None
     """The `contextvars.Context` of the caller, or None for that of the run's caller."""
     code: Any = None
-    """The packed code of the node, or None if it is packed when the task starts."""
+    """The code of the node, packed (pickled to be sent to another process), or None if
+    it is packed when the task starts.
+    """
     waiting: list[Any] = field(default_factory=list)
     """The calls (each a `Call`) that wait for the task: one from each attempt of the
     body.
@@ -360,7 +362,9 @@ class Task:
 
     @property
     def code(self) -> Any:
-        """The packed code of the node, if it was packed at the call."""
+        """The code of the node, packed (pickled to be sent to another process), if that
+        was done at the call.
+        """
         return None if self.origin is None else self.origin.code
 
     @property
@@ -504,8 +508,9 @@ class DeltaHistory:
     writes: Sequence[tuple[Any, ...]]
     """The writes since the snapshot, as one tuple for each superstep, oldest first."""
     is_stored: bool = True
-    """True if the writes are stored as deltas of the channel. Otherwise they were found
-    elsewhere, and the next checkpoint must store the whole value.
+    """True if the writes are stored as deltas of the channel. Otherwise they were
+    collected from pending writes, where LangGraph stores them, and the next checkpoint
+    must store the whole value.
     """
 
 
@@ -565,8 +570,8 @@ class TaskWrites:
     ran: AttemptRecord | None = None
     """The record of the attempt, if these are the task's last writes."""
     failed: FailedCall | bytes | None = None
-    """The failed call, if the task is one; or its arguments in the saver's
-    stored form.
+    """The failed call, if these are the last writes of a call that failed and its
+    arguments are stored. The saver replaces it by the encoded arguments.
     """
     media: bytes = b""
     """The ``media`` of the task's `Preview`."""

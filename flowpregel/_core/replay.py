@@ -19,8 +19,8 @@ class ReplayReport:
     """The counts of a run that resumes, for the notices at its end."""
 
     is_changed: bool = False
-    """True if the code or the input of a body that has made a call differs from the
-    recorded run.
+    """True if a body (the code of a workflow or task) that has made a call has other
+    code or input than in the recorded run.
     """
     answered: int = 0
     """The number of calls whose results came from their records."""

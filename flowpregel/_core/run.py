@@ -184,8 +184,8 @@ class Run:
             self.outbox.effects.extend(items)
 
     def store_end(self, task: Task, writes: Sequence[Write]) -> None:
-        """Store the last writes of *task*, which has ended. The task is a call or a
-        planned task.
+        """Store the last writes of *task*, which has ended. The task may be a planned
+        task or a call.
         """
         attempt = task.attempt
         is_failure = writes[0][0] == records.ERROR
@@ -193,8 +193,8 @@ class Run:
             self.drop_saved_value(task)
         record = None if task.origin is None else task.origin.record
         if record is not None:
-            # The record is appended last, so that the positions of the other writes do
-            # not depend on it.
+            # The record of the call is appended last, so that the positions of the
+            # other writes do not depend on it.
             writes = (*writes, (records.CALLED, tuple(record)))
         if task.kind is Kind.CALL:
             assert task.parent is not None

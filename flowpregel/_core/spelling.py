@@ -53,8 +53,8 @@ class Spelling:
         try:
             bound = self.signature.bind_partial(*args, **kwargs)
         except TypeError:
-            # The arguments do not fit, so the call will fail. They are recorded
-            # unchanged.
+            # The arguments do not fit the parameters, so the call will fail. They are
+            # recorded unchanged.
             return args, kwargs
         return _spelled(args, bound)
 

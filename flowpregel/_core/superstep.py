@@ -143,7 +143,9 @@ class Superstep:
     (`effects.CacheStore`).
     """
     _cancelled: set[str] = field(default_factory=set)
-    """The ids of the calls that are no longer needed by the bodies that made them."""
+    """The ids of the calls that are no longer needed by the workflows and tasks that
+    made them.
+    """
     _end: StepEnd = field(default_factory=StepEnd)
     _failed_bodies: FailedBodies | None = None
 
@@ -335,7 +337,7 @@ class Superstep:
         return at_once
 
     def _stop_late(self, failed: FailedBodies, now: int) -> None:
-        """Stop the calls of *failed* bodies whose time to end (grace) is over.
+        """Stop the calls of *failed* bodies when their time to end (grace) is over.
 
         Args:
             failed: The failed bodies.
@@ -485,8 +487,8 @@ class Superstep:
         self._resolve(task, Raised(error))
 
     def _resolve(self, task: Task, outcome: Outcome) -> None:
-        """Resolve all waiting `Call`s of *task*, and note for its body that the call
-        has ended.
+        """Resolve all waiting `Call`s of *task*, and count one running call less in the
+        body that made the call.
         """
         assert task.origin is not None
         assert task.parent is not None
@@ -575,7 +577,8 @@ class Superstep:
     def _accepted_outcome(self, task: Task, event: Ended) -> Outcome:
         """Return the outcome of an attempt as the run uses it. It differs from the
         executor's outcome if the task was cancelled, if its writes fit no channel, or
-        if its body has not seen a failure.
+        if the task's code has returned without seeing the failure of a call that it
+        made.
         """
         outcome = event.outcome
         if isinstance(outcome, Raised):
@@ -594,7 +597,9 @@ class Superstep:
         return calls.final_outcome(body, outcome)
 
     def _end_body(self, task: Task, outcome: Outcome) -> None:
-        """Note the outcome of a body, which is settled when its calls have ended."""
+        """Note the outcome of a body (the code of a workflow or task). It is settled
+        when the calls of the body have ended.
+        """
         options = self.run.options
         task.attempt.body.outcome = outcome
         if self._failed_bodies is None:

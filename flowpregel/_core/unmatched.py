@@ -77,7 +77,9 @@ def still_unmatched(run: Run, name: str) -> UnmatchedCallsError | None:
 
 
 def held_calls(name: str, waiting: Iterable[Task]) -> list[Task]:
-    """Return the held calls of the task *name* among the *waiting* tasks."""
+    """Return the held calls of the task *name* among the *waiting* tasks: those that
+    fit no record, and wait in case other calls of the task fit.
+    """
     held = []
     for task in waiting:
         record = task.record

@@ -57,13 +57,13 @@ from flowpregel.policies import TracePolicy
 
 _REDACTED: Final = "<redacted>"
 _IN_NODE: Final = "seq:step:1"
-"""The tag that LangChain's handlers get with a (traced) run that was started inside a
-node.
+"""The tag that LangChain's callback handlers get with a (traced) run that was started
+inside a node.
 """
 
 
 def callback_id(run_id: str) -> UUID:
-    """Return the id that handlers get for the run *run_id*.
+    """Return the id that callback handlers get for the run *run_id*.
 
     Handlers expect a UUID. The id of a run may be any string. If it is not a UUID, it
     is converted to one.
@@ -137,8 +137,8 @@ class GraphCallbacks:
     # ------------------------------------------------------------ steps of runs
 
     def node_steps(self, steps: Steps) -> Steps:
-        """Yield the effects in *steps* (the generator of a run), and call the handlers
-        for the run's nodes, but not for the run itself.
+        """Yield the effects in *steps* (the generator of a run), and call the callback
+        handlers for the run's nodes, but not for the run itself.
         """
         try:
             result: Result = yield from observed_steps(steps, self)
@@ -152,7 +152,7 @@ class GraphCallbacks:
 
     def graph_steps(self, steps: Steps, graph_input: Any) -> Steps:
         """Yield the effects in *steps* (the generator of a nested run), and call the
-        handlers for the run and for its nodes.
+        callback handlers for the run and for its nodes.
         """
         labels = self._labels
         tags = (*labels.own_tags, *labels.tags)
@@ -186,7 +186,7 @@ class GraphCallbacks:
     # ------------------------------------------------------------ effects and replies
 
     def begin(self, effect: Effect) -> None:
-        """Call the handlers for the attempts that an effect starts."""
+        """Call the callback handlers for the attempts that an effect starts."""
         self._lifecycle.begin(effect)
         if isinstance(effect, Submit):
             for task in effect.tasks:
@@ -194,7 +194,7 @@ class GraphCallbacks:
                     self._start(task, effect.step.step)
 
     def end(self, reply: Any, failure: Exception | None) -> None:
-        """Call the handlers for the attempts whose ends are in the reply to an
+        """Call the callback handlers for the attempts whose ends are in the reply to an
         effect.
         """
         if isinstance(reply, Wakeup):
@@ -205,8 +205,8 @@ class GraphCallbacks:
                     self._forward(event.payload)
 
     def _forward(self, payload: Any) -> None:
-        """Call the handler that a task in another process wants to call, if *payload*
-        is such a call.
+        """Call the callback handler that a task in another process wants to call, if
+        *payload* is such a call.
         """
         if isinstance(payload, HandlerCall):
             handler = self.handlers.handlers[payload.position]
@@ -215,7 +215,7 @@ class GraphCallbacks:
             )
 
     def _start(self, task: Task, step: int) -> None:
-        """Call the handlers for the start of an attempt of *task*."""
+        """Call the callback handlers for the start of an attempt of *task*."""
         labels = self._labels
         is_call = task.kind is Kind.CALL
         tag = _IN_NODE if is_call else f"graph:step:{step}"
@@ -253,7 +253,9 @@ class GraphCallbacks:
         tags: tuple[str, ...],
         metadata: Mapping[str, Any],
     ) -> None:
-        """Let the code of *task* call the handlers, with *run_id* as the parent."""
+        """Let the code of *task* call the callback handlers, with *run_id* as the
+        parent.
+        """
         variables = task.variables
         if variables is None:
             variables = self._labels.variables
@@ -267,7 +269,7 @@ class GraphCallbacks:
         task.origin.variables = variables
 
     def _end(self, event: Ended) -> None:
-        """Call the handlers for the end of an attempt."""
+        """Call the callback handlers for the end of an attempt."""
         attempt = self._attempts.pop(event.task_id, None)
         if attempt is None:
             return
@@ -282,8 +284,8 @@ class GraphCallbacks:
             self.handlers.call("on_chain_error", _error_of(outcome), **identity)
 
     def _abandon(self) -> None:
-        """Report to the handlers that the attempts for which the run no longer waits
-        have ended.
+        """Report to the callback handlers that the attempts for which the run no longer
+        waits have ended.
         """
         for attempt in self._attempts.values():
             self.handlers.call("on_chain_error", TaskCancelled(), **attempt.identity)
@@ -292,8 +294,8 @@ class GraphCallbacks:
     # ------------------------------------------------------------ nested runs
 
     def escape(self, task: Task, error: ParentCommand) -> None:
-        """Call the handlers for the end of *task*, whose nested graph commands this
-        graph.
+        """Call the callback handlers for the end of *task*, whose nested graph commands
+        this graph.
         """
         attempt = self._attempts.pop(task.id, None)
         if attempt is not None:
@@ -321,14 +323,14 @@ class _StartedAttempt:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The arguments that identify the attempt for a handler."""
+        """The arguments that identify the attempt for a callback handler."""
         return _arguments_of_run(self.run_id, self.parent_id, self.tags)
 
 
 def _arguments_of_run(
     run_id: UUID, parent_id: UUID | None, tags: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the arguments that identify a run for a handler."""
+    """Return the arguments that identify a run for a callback handler."""
     return {"run_id": run_id, "parent_run_id": parent_id, "tags": [*tags]}
 
 
@@ -346,8 +348,8 @@ def _processed(value: Any, process: Callable[[Any], Any] | None) -> Any:
 
 
 def _shown_input(task: Task) -> Any:
-    """Return the input of *task* for handlers. For a call, these are the arguments by
-    the names of the parameters, without redacted arguments.
+    """Return the input of *task* for callback handlers. For a call, these are the
+    arguments by the names of the parameters, without redacted arguments.
     """
     arguments = task.input
     if not isinstance(arguments, Arguments):

@@ -40,12 +40,12 @@ _FLAGS: Final = {
     "on_tool_error": "ignore_agent",
     "on_tool_start": "ignore_agent",
 }
-"""The methods of LangChain's handlers, each with the attribute of a handler that
-switches it off.
+"""The methods of LangChain's callback handlers, each with the attribute of a handler
+that switches it off.
 """
 _BASE_CLASS: Final = "langchain_core.callbacks.base"
-"""The module that defines a handler's method if the handler has not overridden it. Such
-a method does nothing.
+"""The module that defines a callback handler's method if the handler has not overridden
+it. Such a method does nothing.
 """
 
 
@@ -65,7 +65,7 @@ class Handlers:
     make_manager: Callable[..., Any] | None = None
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> None:
-        """Call *method* of each handler that has it."""
+        """Call *method* of each callback handler that has it."""
         for handler in self.handlers:
             self.call_one(handler, method, args, kwargs)
 
@@ -93,8 +93,8 @@ class Handlers:
             await_on_own_loop(reply)
 
     def with_values(self, value: Any, recorded: Any) -> Iterator[tuple[Handlers, Any]]:
-        """Yield each handler with the value that it gets: *recorded* for LangChain's
-        tracers, which record it, and *value* for any other handler.
+        """Yield each callback handler with the value that it gets: *recorded* for
+        LangChain's tracers, which record it, and *value* for any other handler.
         """
         if recorded is value:
             yield self, value
@@ -105,8 +105,8 @@ class Handlers:
         yield replace(self, handlers=tracers), recorded
 
     def with_more(self, handlers: Sequence[Any]) -> Handlers:
-        """Return these handlers, followed by those of the given *handlers* that are not
-        among them.
+        """Return these callback handlers, followed by those of the given *handlers*
+        that are not among them.
         """
         more = [*self.handlers]
         for handler in handlers:
@@ -116,8 +116,8 @@ class Handlers:
         return replace(self, handlers=more)
 
     def observe_nodes(self) -> bool:
-        """Return whether any handler has one of the methods that are called during a
-        run.
+        """Return whether any callback handler has one of the methods that are called
+        during a run.
         """
         for handler in self.handlers:
             for method in (*_FLAGS, *LIFECYCLE_METHODS):
@@ -126,7 +126,7 @@ class Handlers:
         return False
 
     def forwarded(self) -> Handlers:
-        """Return stand-ins for the handlers in another process."""
+        """Return stand-ins for the callback handlers in another process."""
         forwarders: list[Forwarder] = []
         for position, handler in enumerate(self.handlers):
             methods = [name for name in _FLAGS if _callable_method(handler, name)]
@@ -151,7 +151,7 @@ def _log_failure(method: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Forwarder:
-    """The stand-in for a handler in a worker process. It sends calls to the
+    """The stand-in for a callback handler in a worker process. It sends calls to the
     coordinator, which calls the handler.
 
     Args:
@@ -178,8 +178,8 @@ class Forwarder:
 
 
 class HandlerQueue:
-    """The coroutines of handlers of an async run, which the run's event loop awaits one
-    after the other.
+    """The coroutines of callback handlers of an async run, which the run's event loop
+    awaits one after the other.
 
     Args:
         loop: The event loop.

@@ -48,7 +48,9 @@ class LifecycleCalls:
         self._has_resumed = False
 
     def begin(self, effect: Effect) -> None:
-        """Take note of the position of the run, and call the handlers if it resumes."""
+        """Take note of the position of the run, and call the callback handlers if it
+        resumes.
+        """
         if isinstance(effect, Submit):
             step = effect.step
             self._checkpoint_id = step.checkpoint_id
@@ -64,7 +66,9 @@ class LifecycleCalls:
             self._namespace = effect.batch.address.namespace
 
     def end(self, result: Result) -> None:
-        """Call the handlers if the run has stopped to ask, or at a breakpoint."""
+        """Call the callback handlers if the run has stopped to ask, or at a
+        breakpoint.
+        """
         if result.paused:
             event = GraphInterruptEvent(
                 run_id=self._run_id,

@@ -36,7 +36,7 @@ class AttemptCallbacks(NodeCallbacks):
 
     handlers: Handlers
     run_id: UUID
-    """The id of the attempt, which handlers get as the parent's id."""
+    """The id of the attempt, which callback handlers get as the parent's id."""
     tags: tuple[str, ...]
     """The tags that are passed on to models, tools and chains."""
     metadata: Mapping[str, Any]
@@ -52,7 +52,7 @@ class AttemptCallbacks(NodeCallbacks):
     def enter(
         self, scope: Scope, call: Callable[..., Any], *, on_loop: bool
     ) -> Generator[Awaitable[None], None, Callable[..., Any]]:
-        """Make the handlers available to the code of an attempt that begins.
+        """Make the callback handlers available to the code of an attempt that begins.
 
         Args:
             scope: The scope of the attempt.
@@ -66,8 +66,8 @@ class AttemptCallbacks(NodeCallbacks):
             The function to use in place of *call*.
         """
         queue = self.handlers.queue
-        # The queue is emptied first, so that handlers get the start of the node before
-        # the node calls a model.
+        # The queue is emptied first, so that callback handlers get the start of the
+        # node before the node calls a model.
         if queue is not None and not queue.is_empty():
             if on_loop:
                 yield queue.drain()
@@ -113,8 +113,8 @@ class AttemptCallbacks(NodeCallbacks):
     def path(
         self, scope: Scope, name: str | None, tag: str, state: Any, *, on_loop: bool
     ) -> Iterator[PathRun]:
-        """Call the handlers when the path function of a conditional edge starts and
-        ends.
+        """Call the callback handlers when the path function of a conditional edge
+        starts and ends.
 
         Args:
             scope: The scope of the attempt.

@@ -4,7 +4,8 @@ the next reader.
 The files are in the user's cache directory, with a folder for each store. They may be
 deleted at any time. A file is not read if another user owns it or may read it, or if
 its seal, a checksum over its name and content, was not made with the key of the store.
-So only a program with this key can have written it. It is encrypted if the store is.
+So only a program with this key can have written the file. The files are encrypted if
+the store is.
 """
 
 from __future__ import annotations

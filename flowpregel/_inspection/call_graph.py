@@ -51,7 +51,9 @@ class GraphNode:
     """A task of a graph, with the number of calls."""
 
     id: str
-    """The id of the enclosing node, a bar, and the name of the task."""
+    """The id of the enclosing node, a vertical bar (``|``), and the name of the
+    task.
+    """
     name: str
     """The name of the task."""
     parent: str = ""
@@ -221,7 +223,9 @@ class _GraphBuilder:
         sources: str,
         count: int,
     ) -> None:
-        """Add the edges from the tasks *sources* in the box of *node*."""
+        """Add data edges to *node* from those tasks named in *sources* (one a line)
+        that are in the same box.
+        """
         for name in sources.splitlines():
             source_id = f"{node.parent}|{name}"
             if source_id in self.nodes:

@@ -85,7 +85,9 @@ class _Selection:
         """
 
     def part(self, offset: int, count: int) -> list[int]:
-        """Return the numbers of at most *count* calls, without the first *offset*."""
+        """Return the numbers of at most *count* calls of the selection, after the first
+        *offset*.
+        """
         return self.order.part(self.numbers, offset, count)
 
 
@@ -162,7 +164,8 @@ class CallIndex:
         mark: int,
         epoch: int,
     ) -> None:
-        """Store the calls of another index. None of these calls may be running.
+        """Store the calls of another index in this one. None of these calls may be
+        running.
 
         Args:
             table: The rows of the calls.
@@ -196,8 +199,8 @@ class CallIndex:
         self._changed_at = array("q", bytes(8 * len(table)))
 
     def restore_order(self, numbers: array[int]) -> None:
-        """Store the usual order of all calls: the numbers that `select` returned for
-        this order in the index whose calls `restore` has stored.
+        """Store the usual order of all calls, as `select` returned it in the index from
+        which `restore` has got the calls.
 
         Args:
             numbers: The numbers.
@@ -229,7 +232,8 @@ class CallIndex:
         """Store the calls that changed.
 
         Args:
-            changes: The answer of `StoreReader.calls` for the mark of this index.
+            changes: The changes that `StoreReader.calls` returned for the mark of this
+                index.
         """
         if changes.is_whole:
             self._reset(changes.mark)
@@ -335,7 +339,9 @@ class CallIndex:
     # ------------------------------------------------------------ queries
 
     def recorded_rows(self) -> Iterator[CallRow]:
-        """Yield the calls that have records, each in its recorded state."""
+        """Yield the calls that have records. A call that is running has the state of
+        the record.
+        """
         for number in range(len(self.table)):
             row = self.table.row(number)
             state = self._running.get(number, row.state)

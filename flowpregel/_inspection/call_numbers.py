@@ -2,7 +2,8 @@
 them.
 
 Queries, orders, plots, comparisons and tables of calls use the table in this module.
-The page has the same table in ``numbers.js``, because a report has no server.
+The page has the same table in ``numbers.js``, because a report (`flowpregel report`, a
+page in one file) works without a server.
 """
 
 from __future__ import annotations

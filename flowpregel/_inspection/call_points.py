@@ -1,4 +1,5 @@
-"""The calls of a sweep as points of a plot, few enough for a browser to draw.
+"""The calls of a run (a sweep over parameters, for example) as points of a plot, few
+enough for a browser to draw.
 
 ::
 
@@ -153,8 +154,8 @@ def _by_x(point: CallPoint) -> float:
 
 
 def calls_in_order(index: CallIndex, query: CallQuery) -> list[int]:
-    """Return the calls that match a query in the order of their positions, or the
-    nodes if no call made them.
+    """Return the calls that match a query, in the order of their positions. If only
+    nodes match, return these.
     """
     columns = index.table.columns
     callers = columns["caller"]
@@ -248,7 +249,7 @@ def _as_number(value: FieldValue) -> float | None:
     try:
         is_finite = math.isfinite(value)
     except OverflowError:
-        # The integer is too large for a float.
+        # The integer is too large for a float, so the plot cannot show it.
         return None
     return value if is_finite else None
 

@@ -34,8 +34,8 @@ program.
 
 @dataclass(frozen=True, kw_only=True)
 class CallPreview:
-    """The short values of a call by field: numbers, strings, and a `ReprText` for any
-    other value.
+    """The short values of a call by field: numbers, strings, and a `ReprText` (a
+    description) for any other value.
     """
 
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -163,8 +163,8 @@ def _result(result: Any) -> Any:
 
 
 def media_to_json(packed: bytes, began: int = 0) -> list[dict[str, Any]]:
-    """Return the media of a call's preview: pictures as data URLs, tables as columns
-    and rows, strings, and the series of metrics.
+    """Return the media (larger parts) of a call's preview: pictures as data URLs,
+    tables as columns and rows, strings, and the series of metrics.
 
     Args:
         packed: The recorded media, or nothing.
@@ -203,8 +203,8 @@ def _medium_of(kind: str, data: bytes, began: int) -> dict[str, Any]:
 
 
 def series_in(packed: bytes, began: int) -> dict[str, Any]:
-    """Return the series among the media of a call's preview, by the names of the
-    metrics.
+    """Return the series of metrics among the media (larger parts) of a call's preview,
+    by the names of the metrics.
 
     Args:
         packed: The recorded media.

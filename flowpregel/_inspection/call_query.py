@@ -13,8 +13,9 @@
 `FIELDS` has the fields of every call. A call also has the fields of
 `recorded_fields`, whose names the user's code chose.
 
-A report has no server, so its page answers queries itself, in ``query.js``. This
-module is the specification: a test gives both the same calls and queries.
+A report (`flowpregel report`, a page in one file) has no server, so its page answers
+queries itself, in ``query.js``. This module is the specification: a test gives both the
+same calls and queries.
 """
 
 from __future__ import annotations
@@ -100,7 +101,9 @@ class Term:
     value: str
     """The value, in lower case."""
     field: str = ""
-    """The name of the field, or an empty string for the call and its error."""
+    """The name of the field, or an empty string if *value* is searched for in the text
+    and the error of the call.
+    """
     comparison: str = ""
     """The comparison: ``<``, ``<=``, ``>``, ``>=`` or ``=``. An empty string means that
     a number must be equal, and a string must contain the value.
@@ -147,7 +150,7 @@ def parse_terms(
     text: str,
     fields: Collection[str] = (),
 ) -> list[Term]:
-    """Return the conditions in a text that a person has typed.
+    """Return the conditions in a string that a person has typed.
 
     A word is searched in the call and its error. ``field:value`` compares a field;
     ``<``, ``<=``, ``>``, ``>=`` or ``=`` may precede the value. A minus negates a
@@ -187,7 +190,7 @@ def parse_terms(
 
 
 def parse_number(text: str) -> float | None:
-    """Return the number in a text, or None if there is none.
+    """Return the number in a string, or None if there is none.
 
     A number may have a unit of time, whose result is in seconds, or a unit of memory,
     whose result is in bytes.

@@ -4,7 +4,7 @@ calls as lines.
 ::
 
     calls that match the query ──► the first 40 that have the series ──► lines
-        in order                       x: seconds since the begin, or steps
+        in order                       x: seconds of the call, or steps
 """
 
 from __future__ import annotations
@@ -189,7 +189,9 @@ class SeriesQuery:
     axis: str = ""
     """A `SeriesAxis`, or an empty string for the steps, if there are any."""
     colour: str = ""
-    """The field by which lines are coloured, or an empty string for the call."""
+    """The field by which lines are coloured, or an empty string for a colour for each
+    call.
+    """
 
 
 class SeriesPlot(NamedTuple):

@@ -98,8 +98,8 @@ class _Columns(dict[str, Any]):
 class CallTable:
     """Rows of calls. A row keeps its number.
 
-    The columns of a table that was stored are packed, and each is unpacked when it is
-    used as a whole.
+    The columns of a table that was stored are packed (each in one byte string), and
+    each is unpacked when it is used as a whole.
     """
 
     def __init__(self) -> None:

@@ -172,7 +172,8 @@ class CallTimeline:
 
     Args:
         index: The calls.
-        now: The time at which running calls end, in wall-clock nanoseconds.
+        now: The present time in wall-clock nanoseconds, up to which running calls are
+            drawn.
 
     Example:
         >>> from tempfile import TemporaryDirectory

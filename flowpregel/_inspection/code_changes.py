@@ -207,7 +207,9 @@ def _part_changes(
 def _grouped_parts(
     parts: Iterable[CodePart],
 ) -> PartGroups:
-    """Return the parts by kind and name. Modules may have parts of the same name.
+    """Return the parts by kind and name. Several parts may have the same name: modules
+    may use the same names, and the name of a local definition here does not contain the
+    functions around it.
 
     The name of a local definition does not contain the functions around it.
     """
@@ -242,7 +244,9 @@ def _versions_of_task(recorded: str, now: str) -> str:
 
 
 def _version_text(code: str) -> str:
-    """Return the version that takes the place of a digest, or ``none``."""
+    """Return the user's version (``version=``) that is recorded in place of a code
+    digest, or ``none``.
+    """
     if not code.startswith(VERSION):
         return "none"
     version = code.removeprefix(VERSION)

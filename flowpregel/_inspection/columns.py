@@ -92,8 +92,8 @@ class Columns(NamedTuple):
 
 
 def _full_version(version: str) -> str:
-    """Return a version with the byte order and the size of integers in arrays, which
-    differ between machines.
+    """Return *version* followed by this machine's byte order and size of integers,
+    because arrays from a machine with other ones cannot be read.
     """
     size = array("q").itemsize
     return f"{version} {sys.byteorder} {size}"

@@ -79,7 +79,8 @@ class TaskEntry(NamedTuple):
     checksum: bytes
     """The checksum of the task's record."""
     state: CallState | None
-    """The state, or None for an internal task, or for a task whose writes were undone.
+    """The state. None for an internal task (such as the run's input), which is not
+    shown, and for a task whose writes were undone.
     """
     has_ended_run: bool = False
     """True if the run has ended with the error or the question of the task."""
@@ -279,7 +280,9 @@ class CheckpointView:
         return self._decode(data, "the metadata of a checkpoint")
 
     def continues(self, known_id: str | None) -> bool:
-        """Return whether this checkpoint follows the known one in the same run."""
+        """Return whether this checkpoint follows the checkpoint *known_id* in the same
+        run.
+        """
         return self.record.source != "input" and self.record.parent_id == known_id
 
     @property
@@ -390,8 +393,9 @@ class TaskCursor:
         Args:
             most: The limit on the number of records to read. The next call continues
                 from there.
-            is_held: True if a run holds the thread. If no run holds it, any task may
-                change, but changes are rare, so the tasks are read less often.
+            is_held: True if a run holds the thread (has its lease). If no run holds it,
+                any task may change, but changes are rare, so the tasks are read less
+                often.
             is_last: True if another checkpoint has followed. Its tasks do not change
                 after that, so they are read at once.
             store_mark: The store's mark (a number that each commit changes), if it is

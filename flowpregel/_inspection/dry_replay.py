@@ -36,7 +36,8 @@ from flowpregel.store.base import BaseStore, Op, PutOp
 from flowpregel.store.base import Result as OpResult
 
 _PATIENCE = 20_000_000
-"""Nanoseconds without an event after which the run receives the ends of withheld calls.
+"""Nanoseconds without an event after which the run receives the ends of withheld calls
+(calls that no record answers).
 
 It receives the results of answered calls first, because they may lead to further calls.
 """
@@ -216,7 +217,7 @@ def code_differences(
     codes: Mapping[str, tuple[str, str]],
     saver: BaseCheckpointSaver,
 ) -> str:
-    """Return the differences between recorded and present sources, as one text.
+    """Return the differences between recorded and present sources, as one string.
 
     Args:
         codes: The recorded and the present digest of each changed function, by name.

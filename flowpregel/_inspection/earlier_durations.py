@@ -13,7 +13,7 @@ from flowpregel._inspection.time_left import CallDurations, PlannedTime, time_le
 
 _MOST_RUNS: Final = 3
 """The number of earlier runs that are read: the latest ones. Only the first calls of
-each run are read, as many as the reader returns in one answer.
+each run are read: as many as the reader returns at once.
 """
 
 

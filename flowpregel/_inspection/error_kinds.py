@@ -274,7 +274,7 @@ class FailedCalls:
         """Add the calls that changed.
 
         Args:
-            changes: The answer of `StoreReader.calls` for `mark`.
+            changes: The changes that `StoreReader.calls` returned for `mark`.
         """
         if changes.is_whole:
             self._clear()
@@ -359,8 +359,8 @@ class FailedCalls:
             location = (row.namespace, row.path)
             is_caller = row.path != "" and location in self._callers
             if not row.text and is_caller:
-                # The body failed because a call failed, and the call is counted
-                # already.
+                # A body that failed because a call failed is not counted, because the
+                # call is counted already.
                 continue
             pattern = error_pattern(row.error)
             group = _TaskAndError(row.name, pattern)
@@ -385,7 +385,8 @@ def _kind_of(
     pattern: str,
     others: Sequence[CallRow],
 ) -> ErrorKind:
-    """Return the kind of error of failed calls.
+    """Return an `ErrorKind` for failed calls of one task whose errors have the same
+    pattern.
 
     Args:
         rows: The calls.

@@ -204,7 +204,7 @@ class _InertUnpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C hashes 
         _set_items(target, items)
 
     def load_memoize(self) -> None:
-        """Remember an object that may be repeated.
+        """Remember an object to which the pickle may refer again (opcode MEMOIZE).
 
         Raises:
             UnpicklingError: There are too many objects.
@@ -219,7 +219,7 @@ class _InertUnpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C hashes 
         self.append(OpaqueItems())
 
     def load_frozenset(self) -> None:
-        """Make a set of the items after the last mark."""
+        """Make a set of the items after the last mark on the unpickler's stack."""
         items = self.pop_mark()
         self.append(OpaqueItems(items))
 
@@ -231,7 +231,9 @@ class _InertUnpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C hashes 
     dispatch[pickle.FROZENSET[0]] = load_frozenset
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return an exception of Python or flowpregel, or an opaque class."""
+        """Return an exception class of Python or flowpregel, or a placeholder for any
+        other class.
+        """
         package = module.partition(".")[0]
         exception = _known_exception(package, name)
         if exception is not None:
@@ -244,7 +246,7 @@ def _known_exception(
     package: str,
     name: str,
 ) -> type[BaseException] | None:
-    """Return the exception of Python or flowpregel with this name, or None."""
+    """Return the exception class of Python or flowpregel with this name, or None."""
     match package:
         case "builtins":
             candidate = vars(builtins).get(name)

@@ -130,7 +130,8 @@ def checked_output(
     except FileNotFoundError:
         state = "gone"
     except OSError:
-        # The folder of the file, or the file itself, cannot be read.
+        # The folder of the file, or the file itself, cannot be read, so the state stays
+        # "changed".
         present_size = None
     return CheckedOutput(
         path=output.path,

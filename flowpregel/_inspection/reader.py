@@ -190,7 +190,7 @@ class StoreReader:
             row = self._statuses.row(namespace, most)
             if row.is_behind:
                 # After one large run was read only in part, other large runs are read
-                # in part too, so that the answer is not delayed. Small runs are still
+                # in part too, so that the list is not delayed. Small runs are still
                 # read whole.
                 most = _FEW
             rows.append(row)
@@ -365,12 +365,12 @@ class StoreReader:
     def calls(self, thread_id: str, since: int = 0) -> CallChanges:
         """Return the calls of a thread's last run that changed since a mark.
 
-        If there are too many calls for one answer, the answer has the first of them,
-        and `CallChanges.is_more` is true.
+        If there are too many of them to return at once, the result has the first of
+        them, and `CallChanges.is_more` is true.
 
         Args:
             thread_id: The id of the thread.
-            since: The `CallChanges.mark` of the last answer, or 0 for all calls.
+            since: The `CallChanges.mark` of the last result, or 0 for all calls.
         """
         run = self._tracker.updated_run(thread_id)
         is_whole = not run.first <= since <= run.mark
@@ -378,8 +378,8 @@ class StoreReader:
         mark = min(first + self._most, run.mark)
         changed = run.changed(first - run.first, mark - run.first)
         rows = self._tasks.rows(changed)
-        # If some checkpoints were not read by the last update, later commits have not
-        # been searched yet, so the caller must ask once more.
+        # If the last update did not read all checkpoints, it did not search for later
+        # ones either, so the caller must ask once more.
         is_behind = run.was_behind or bool(run.behind)
         is_more = is_behind or mark < run.mark
         return CallChanges(
@@ -394,11 +394,11 @@ class StoreReader:
         thread_id: str,
         since: int = 0,
     ) -> Iterator[CallChanges]:
-        """Yield the answers of `calls` until no changes remain.
+        """Yield the results of `calls` until no changes remain.
 
         Args:
             thread_id: The id of the thread.
-            since: The `CallChanges.mark` of the last answer, or 0 for all calls.
+            since: The `CallChanges.mark` of the last result, or 0 for all calls.
 
         Example:
             >>> from tempfile import TemporaryDirectory
@@ -427,7 +427,7 @@ class StoreReader:
         """Return an index for the calls of a thread's last run.
 
         It has the calls that an earlier reader has passed to `keep`, or none. The
-        changes since its mark must be added.
+        caller must then add the changes since the mark of the index.
 
         Args:
             thread_id: The id of the thread.
@@ -448,11 +448,11 @@ class StoreReader:
         return self._cache.index(thread_id)
 
     def first_answers(self, thread_id: str) -> Any:
-        """Return the answers that were stored with the calls of a thread's last run, or
-        None.
+        """Return the data that a page needs first, which was stored with the calls of a
+        thread's last run, or None.
 
-        They are valid as long as no call has changed since. The caller compares its own
-        mark.
+        It is valid as long as no call has changed since, which the caller must check by
+        its own mark.
 
         Args:
             thread_id: The id of the thread.
@@ -663,15 +663,15 @@ class StoreReader:
     def live(self, thread_id: str) -> dict[str, Any] | None:
         """Return the current activity of a run, or None.
 
-        The result is None if no process holds the run, or if that process has not
-        answered yet. For some seconds after a call of this method, the process
-        publishes the run's activity five times a second.
+        The result is None if no process runs the run (has its lease), or if that
+        process has not answered yet. For some seconds after a call of this method, the
+        process publishes the run's activity five times a second.
 
         The keys are:
 
         * ``host`` and ``pid`` of the process;
-        * ``started``, the time at which the process began to hold the run, and ``at``,
-          the time of the answer, both in wall-clock nanoseconds;
+        * ``started``, the time at which the process began or resumed the run, and
+          ``at``, the time of the answer, both in wall-clock nanoseconds;
         * ``running``, a list of the running tasks, which is cut if it is long, and
           ``count``, the number of all running tasks. The ``series`` of a task has some
           points of the metrics, which `CallSeries.running` reads;

@@ -1,9 +1,9 @@
 """The data that earlier readers of a store remembered, in the user's cache files.
 
 A large run has three files, which were stored together and have the same snapshot id:
-one with the states of the tasks, which the list of runs needs; one with the answers
-that a page needs first; and one with the index of the calls, which is read only when
-the page asks for more.
+one with the states of the tasks, which the list of runs needs; one with the data that a
+page needs first; and one with the index of the calls, which is read only when the page
+asks for more.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class ReaderCache:
         return restored_index(columns)
 
     def first_answers(self, thread_id: str) -> Any:
-        """Return the first answers (those that a page needs first) of a thread, which
-        were stored with `run`, or None.
+        """Return the data that a page of a thread needs first, which was stored with
+        `run`, or None.
         """
         snapshot = self._snapshots.get(thread_id)
         if snapshot is None:
@@ -147,8 +147,8 @@ class ReaderCache:
             thread_id: The id of the thread.
             run: The tracked changes of the thread's last run.
             index: The calls of that run.
-            first_answers: A function that returns the answers that a page needs first,
-                as values that JSON supports, or None to store none.
+            first_answers: A function that returns the data that a page needs first, as
+                values that JSON supports, or None to store none.
         """
         marks = (run.mark, run.store_mark)
         if self._marks.get(thread_id) == marks:

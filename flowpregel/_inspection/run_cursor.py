@@ -58,7 +58,7 @@ class RunCursor:
     store_mark: int = -1
     """The store's mark (a number that each commit changes) at the last update."""
     is_held: bool = False
-    """True if a run held the thread at the last update."""
+    """True if a run held the thread (had its lease) at the last update."""
 
     @property
     def mark(self) -> int:
@@ -93,7 +93,7 @@ class RunCursor:
             self.log += digest
 
     def finish_first(self, *, is_last: bool) -> None:
-        """Remove the first checkpoint from the queue.
+        """Remove the first checkpoint from `behind`, since all its tasks were read.
 
         If *is_last*, discard its task cursor too.
         """

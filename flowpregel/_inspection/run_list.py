@@ -6,9 +6,10 @@ pages.
     StoreReader.runs() --> text, flow, time --> status --> groups of flows --> one page
         all runs             states (counts)                 strip, median     rows
 
-The rows of a page have details that are expensive to read: the input, the failed calls
-and the last error. They are read only for these rows, and remembered until the run
-changes.
+A flow is listed with a strip of signs for its last runs, and the median of their
+durations. The rows of a page have details that are expensive to read: the input, the
+failed calls and the last error. They are read only for these rows, and remembered until
+the run changes.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ PAGE_ROWS = 50
 PAGE_FLOWS = 20
 """The number of flows of a page."""
 _MOST_COUNTED = 20
-"""The number of finished runs whose failed calls are counted for one answer. Those of
-other runs are counted for later answers.
+"""The number of finished runs whose failed calls are counted for one page of the list.
+Those of other runs are counted for later requests.
 """
 _URGENCY: Sequence[Status] = (
     "running",
@@ -70,7 +71,7 @@ class RunQuery:
     """
 
     text: str = ""
-    """A text that the id or the flow of a run must contain."""
+    """A string that the id or the flow of a run must contain."""
     statuses: frozenset[str] = frozenset()
     """The statuses to select; empty for all."""
     flow: str | None = None
@@ -413,7 +414,8 @@ class RunList:
             return seconds is None, sign * (seconds or 0.0)
 
         if query.order in ("began", "took"):
-            # The beginnings are remembered, so they are read together here.
+            # All beginnings are read here, in few round trips. `_beginning` remembers
+            # them for the sort.
             for row in self._reader.in_snapshots(rows, _thread_of):
                 self._beginning(row)
         if query.order == "took":
@@ -439,7 +441,7 @@ class RunList:
 
     def _failed_numbers(self, rows: Iterable[RunRow]) -> dict[str, int | None]:
         """Return the number of failed calls of each run, by thread. For some finished
-        runs it is None, because their calls are counted only for later answers.
+        runs it is None, because their calls are counted only for later requests.
         """
         numbers: dict[str, int | None] = {}
         left_to_count = _MOST_COUNTED
@@ -570,7 +572,9 @@ class RunList:
         return began, run_input
 
     def _details_of(self, row: RunRow, counting: Counting) -> tuple[_RunDetails, bool]:
-        """Return the details of a run, and whether its calls were counted for them."""
+        """Return the details of a run, and whether its calls had to be counted to get
+        them.
+        """
         # A pause is only a request, and no checkpoint of the run records it.
         pause = self._pauses.reason(row.thread_id, {FLOW: row.flow})
         state = (row.status, row.updated, row.states, pause)

@@ -47,7 +47,7 @@ class RunOwners(Protocol):
     """The processes that hold runs."""
 
     def owner(self, address: Address) -> LockHolder | None:
-        """Return the process that holds a run, or None."""
+        """Return the process that runs a run (has its lease), or None."""
 
 
 class RunTracker:
@@ -81,8 +81,8 @@ class RunTracker:
         """The tracked run of each thread, in the order of the last requests."""
 
     def forget_others(self, namespaces: Collection[NamespaceRecord]) -> None:
-        """Forget the checkpoints of all other namespaces, such as those of threads that
-        were deleted.
+        """Forget the checkpoints of all namespaces that are not in *namespaces*, such
+        as those of deleted threads.
         """
         prefixes = {namespace.prefix for namespace in namespaces}
         for prefix in self._newest.keys() - prefixes:
@@ -170,8 +170,8 @@ class RunTracker:
                 is_last=is_last,
                 store_mark=run.store_mark,
             ):
-                # The tasks could not be read yet. The mark is reset, so that the next
-                # update reads them even if nothing is committed in between.
+                # The tasks could not be read yet. The store's mark is reset, so that
+                # the next update reads them even if nothing is committed in between.
                 run.store_mark = -1
             if tasks.is_taken_back:
                 return False

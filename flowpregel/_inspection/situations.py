@@ -57,7 +57,9 @@ _TAKEN_BY_WORK: Final = frozenset[Situation](
         "stopped",
     }
 )
-"""The situations of the runs that `flowpregel work` takes, or has taken."""
+"""The situations in which `flowpregel work` begins or resumes a run, or is already
+running it.
+"""
 _FLOW_NAME = "MODULE:FLOW"
 _LONGEST_DETAIL = 200
 """The greatest length of an error or a question in a sentence."""
@@ -199,7 +201,9 @@ def describe_reading(count: int) -> StatusText:
 
 
 def _describe(facts: RunFacts) -> StatusText:
-    """Return the description of a run, whether it is paused or not."""
+    """Return the description of a run without regard to a pause, which
+    `_describe_paused` adds.
+    """
     match facts.status:
         case "running":
             return _describe_running(facts)
@@ -464,7 +468,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _cut(text: str) -> str:
-    """Return the beginning of a text, in one line."""
+    """Return the beginning of a string, in one line."""
     line = in_one_line(text)
     if len(line) <= _LONGEST_DETAIL:
         return line

@@ -138,8 +138,8 @@ def index_columns(index: CallIndex) -> Iterator[Columns | None]:
         blobs[f"rows of {name}"] = rows
         blobs[f"values of {name}"] = values
         yield None
-    # The usual order is stored too, because the page requests the calls in this order
-    # first.
+    # The usual order of the calls (the most urgent state first) is stored too, because
+    # the page requests the calls in this order first.
     numbers = index.select(CallQuery())
     blobs["order"] = pack_array("q", numbers)
     head = {

@@ -134,13 +134,14 @@ class CallChanges(NamedTuple):
     mark: int
     """The mark (a position among all changes) to pass to the next request."""
     is_whole: bool
-    """True if the answer is the beginning of a complete list of all calls. The list
-    replaces the rows of all earlier answers.
+    """True if these are the first calls of a complete list. The list replaces the rows
+    of all earlier results.
     """
     is_more: bool
     """True if there are more changes, which the next request returns."""
     rows: tuple[CallRow, ...]
-    """The new and changed calls. If a call changes again, it is in a later answer too.
+    """The new and changed calls. If a call changes again, it is in a later
+    result too.
     """
 
 
@@ -213,8 +214,9 @@ class TaskRecords:
     ) -> CallRow | None:
         """Return the row of a task.
 
-        None is returned for an internal task, for a task whose writes were undone, and
-        for a failed call that its body did not make again before it returned.
+        None is returned for an internal task (such as the run's input), for a task
+        whose writes were undone, and for a failed call that its body did not make
+        again before it returned.
         """
         ran = _NEVER_RUN if record.ran is None else AttemptRecord(*record.ran)
         work = self._work(location, record)

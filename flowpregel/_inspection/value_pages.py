@@ -40,7 +40,7 @@ class ValuePage(NamedTuple):
     items: list[tuple[str, Any]]
     """The key or position of each item on this page, and a preview of the item."""
     text: str = ""
-    """The characters on this page, if the value is a text."""
+    """The characters on this page, if the value is shown as a string."""
 
 
 def value_page(

@@ -187,7 +187,7 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
     """
 
     keeps_deltas: ClassVar[bool] = True
-    """True if `commit` stores deltas. Otherwise the engine passes full values."""
+    """True if `commit` stores deltas. Otherwise it gets full values instead."""
     keeps_attempts: ClassVar[bool] = False
     """True if the saver stores the attempt records of nodes with their writes."""
     keeps_arguments: ClassVar[bool] = False
@@ -203,8 +203,8 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
     commits it.
     """
     owns_versions: ClassVar[bool] = False
-    """True if `get_next_version` provides the versions of channels, instead of the
-    engine. A subclass that overrides the method sets it.
+    """True if runs get the versions of channels from `get_next_version`, and do not
+    create them themselves. A subclass that overrides the method sets it.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -269,7 +269,7 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         """Return *batch* in a form that can be committed later, even if its values are
         changed until then.
 
-        The engine calls this before any result in *batch* becomes visible. The default
+        A run calls this before any result in *batch* becomes visible. The default
         returns *batch* itself.
 
         Raises:

@@ -248,8 +248,8 @@ def _entries_in(data: bytes | None) -> dict[int, ConsumerEntry]:
 
 
 def _address(number: int) -> Address:
-    """Return the address of the lease of a consumer. Its thread id is empty, as that of
-    no thread is.
+    """Return the address of the lease of a consumer. Its thread id is empty, which the
+    id of a thread never is.
     """
     return Address("", f"consumer {number}")
 

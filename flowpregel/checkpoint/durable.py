@@ -1,4 +1,4 @@
-"""The base class of all savers that store records on disk, with any engine."""
+"""The base class of all savers that store records on disk, with any storage engine."""
 
 from __future__ import annotations
 
@@ -182,7 +182,8 @@ class DurableSaver(RecordSaver):
     # -------------------------------------------------------- runs
 
     def owner(self, thread_id: str, namespace: str = "") -> LockHolder | None:
-        """Return the process whose run holds a thread, or None if no run holds it.
+        """Return the process whose run holds a thread (has its lease), or None if no
+        run holds it.
 
         Args:
             thread_id: The id of the thread.
@@ -511,8 +512,9 @@ class DurableSaver(RecordSaver):
     def request_pool(self, thread_id: str, request: PoolRequest | None) -> None:
         """Request another size of the pools of a thread's run, which is under way.
 
-        The process of the run meets the request while the run is watched. Its running
-        tasks continue, and end first if the pool becomes smaller.
+        The process of the run reads the request only while another process watches the
+        run. Running tasks continue: if the pool becomes smaller, its workers end after
+        their tasks.
 
         Args:
             thread_id: The id of the thread.
@@ -826,8 +828,8 @@ class DurableSaver(RecordSaver):
         """Copy a snapshot of the store to *path*.
 
         Raises:
-            ConfigurationError: This kind of store must be copied with the engine's own
-                tools.
+            ConfigurationError: This kind of store must be copied with the database's
+                own tools.
         """
         raise self._unsupported("backup")
 

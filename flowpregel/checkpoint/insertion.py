@@ -233,7 +233,8 @@ def _relative_record(
     count = len(places) + len(newly_seen)
     if count * count > 2 * (len(versions) + len(seen)):
         return None
-    # A record of differences can add and replace channels, but cannot remove any.
+    # A record of differences can add and replace channels, but cannot remove any. So
+    # there is none if a channel is gone.
     known = parent.keyframe.channel_versions
     if _is_any_gone(known, versions, places) or _is_any_gone(earlier, seen, newly_seen):
         return None

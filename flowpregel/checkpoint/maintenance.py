@@ -55,8 +55,8 @@ def newest_checkpoints(
     """Return a copy of the newest checkpoint at each address that has one, with the
     task writes on it, and without channel values.
 
-    A remote engine reads them all in three round trips, unless a checkpoint has many
-    tasks.
+    They are read from a database on another machine in three round trips, unless a
+    checkpoint has many tasks.
 
     Args:
         reader: The reader of the checkpoints.
@@ -97,7 +97,7 @@ class Stats:
     bytes: int
     """The size of the file, including free pages, which will be reused."""
     map_size: int
-    """The size of the memory map, or 0 if the engine has none."""
+    """The size of the memory map, or 0 if this kind of store has none."""
     threads: int = 0
     """The number of threads."""
     namespaces: int = 0

@@ -161,7 +161,7 @@ class OutputBuffer:
         def both(transaction: Any) -> Any:
             # The pending output is taken inside the transaction, when no other
             # transaction can be writing, so that it is written in the order of arrival.
-            # If the engine repeats the transaction, more output may have arrived, so it
+            # If the store repeats the transaction, more output may have arrived, so it
             # is appended.
             with self._lock:
                 self._append(outputs, self.pending)

@@ -228,7 +228,7 @@ class Reader:
             )
             # If the child of this checkpoint is an edit or a replay, it starts again
             # from here, and does not contain the writes of the tasks that had started
-            # from here. So these tasks are left out.
+            # from here. So these tasks are not yielded.
             for ran in () if is_edit else ends:
                 yield identifier, ran
             is_edit = source in ("update", "fork")
@@ -248,7 +248,8 @@ class Reader:
             find = partial(self._tasks_with_outputs, next_address)
             location, record, tasks = self.read(find)
             # If the child of this checkpoint is an edit or a replay, it starts again
-            # from here, so the tasks that had started from here are left out.
+            # from here. So the output files of the tasks that had started from here are
+            # not yielded.
             for task in () if is_edit else tasks:
                 yield self._files_of(task, location)
             is_edit = record is not None and record.source in ("update", "fork")

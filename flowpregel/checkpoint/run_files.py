@@ -388,9 +388,9 @@ class RunFile:
             table.put(transaction, prefix + key[_PREFIX:], payload)
             unsent += len(payload)
             if unsent > _UNSENT:
-                # The engine of a remote database collects records, and sends them
-                # before the next read. This read makes it send them now, so that it
-                # does not send the whole run in one statement.
+                # The store in a database on another machine collects records, and sends
+                # them before the next read. This read makes it send them now, so that
+                # it does not send the whole run in one statement.
                 table.keys(transaction, prefix, limit=1)
                 unsent = 0
 

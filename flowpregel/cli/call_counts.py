@@ -55,9 +55,7 @@ class CallCounts:
         self.mark = 0
 
     def apply(self, changes: CallChanges) -> None:
-        """Update the numbers by *changes*, the changes since the last update, which
-        ended at `mark`.
-        """
+        """Update the counts by *changes*: the changes since the last update."""
         if changes.is_whole:
             self.open_calls.clear()
             self.counts.clear()
@@ -121,8 +119,8 @@ class CallCounts:
         running: list[Mapping[str, Any]] = []
         for task in activity["running"]:
             row = ended.pop(task["id"], None)
-            # A failed call still runs if it has begun another attempt since the
-            # failure.
+            # A failed call that has begun another attempt since the failure is running,
+            # so it stays in the list.
             if row is None or row.began < task["began"]:
                 running.append(task)
         waiting = Counter(activity["waiting"])

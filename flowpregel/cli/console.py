@@ -341,7 +341,7 @@ def _cell(value: Any, *, is_cut: bool) -> Text:
 
     Args:
         value: The value of the cell.
-        is_cut: True to cut a text that is too long instead of wrapping it.
+        is_cut: True to cut a string that is too long instead of wrapping it.
     """
     from rich.text import Text  # noqa: PLC0415 - keeps --help fast
 

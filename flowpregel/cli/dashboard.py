@@ -171,7 +171,9 @@ class Dashboard:
         return False
 
     def _take_answer(self, key: str) -> None:
-        """Do what a key means for the open question, and remove the question."""
+        """Do what a key means as an answer to the question that the dashboard asks, and
+        remove the question.
+        """
         action = self._answers.get(key)
         self._answers = {}
         self._state = replace(self._state, message="")

@@ -79,7 +79,8 @@ def _queried_end(job: str) -> float | None:
             timeout=_SQUEUE_PATIENCE,
         )
     except (OSError, subprocess.SubprocessError):
-        return None  # A container may lack SLURM's commands.
+        # A container may lack SLURM's commands. Then the end of the job is unknown.
+        return None
     for line in result.stdout.splitlines():
         line_job, _, end = line.strip().partition(" ")
         if line_job == job:

@@ -38,9 +38,9 @@ class Section:
     """A heading of a page, and the text down to the next heading."""
 
     heading: str
-    """The text of the heading, without its marks."""
+    """The text of the heading, without the ``#`` signs."""
     level: int
-    """The number of marks before the heading: 1 for the title of the page."""
+    """The number of ``#`` signs before the heading: 1 for the title of the page."""
     lines: tuple[str, ...]
     """The lines of the section. The first is the heading."""
 
@@ -66,7 +66,7 @@ class Page:
 
     @property
     def group(self) -> str:
-        """The titles of the groups in one text, such as ``Start: Examples``."""
+        """The titles of the groups in one string, such as ``Start: Examples``."""
         return ": ".join(self.groups)
 
     @cached_property

@@ -46,7 +46,9 @@ def next_run_text(work: Work, flow: Pregel, saver: BaseCheckpointSaver) -> str:
 
 
 def _node_text(work: Work, flow: Pregel, saver: BaseCheckpointSaver) -> str:
-    """Return the sentence for a node of a graph that has ended."""
+    """Return a sentence about how the next run handles a node of a graph that has
+    ended.
+    """
     node = flow.definition.program_now().nodes.get(str(work.name))
     recorded = "" if work.ran is None else work.ran.code
     now = "" if node is None else code_of_node(node)
@@ -58,7 +60,9 @@ def _node_text(work: Work, flow: Pregel, saver: BaseCheckpointSaver) -> str:
 
 
 def _unchanged_text(saver: BaseCheckpointSaver, code: str) -> str:
-    """Return the sentence for a result whose code has not changed."""
+    """Return a sentence about how the next run handles a result whose code has not
+    changed.
+    """
     text = "the recorded result is used; the code is unchanged"
     versions = version_changes(saver, code)
     if not versions:
@@ -69,7 +73,9 @@ def _unchanged_text(saver: BaseCheckpointSaver, code: str) -> str:
 def _changed_text(
     saver: BaseCheckpointSaver, recorded: str, now: str, policy: str | None
 ) -> str:
-    """Return the sentence for a result whose code has changed, with the changes."""
+    """Return a sentence about how the next run handles a result whose code has changed,
+    with the changes.
+    """
     difference = difference_in(saver, recorded, now)
     changes = f": {difference}" if difference else ""
     if policy == "rerun":

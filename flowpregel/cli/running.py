@@ -255,7 +255,8 @@ def _cancel_run(store: str | None, thread: str) -> LockHolder:
                 saver.unpause([thread])
     except StoreBusyError as busy:
         # The store is busy if a process of the run is suspended (SIGSTOP) during a
-        # write. The request to stop needs no lock of the store.
+        # write. Then the run is not paused, but it is asked to stop, since that request
+        # needs no lock of the store.
         with targets.open_to_read(store) as saver:
             owner = saver.cancel(thread)
         print_note(f"the run is not paused, so `work` may resume it: {busy}")
@@ -379,8 +380,8 @@ def _resume_recorded(
     run_options = dict(options)
     if not run_options["on_conflict"]:
         run_options["on_conflict"] = "raise"
-    # With this token, the run ends where it must wait for a time or a signal, instead
-    # of waiting.
+    # While `pauses` is set, the run ends where it must wait for a time or a signal,
+    # instead of waiting.
     token = pauses.set(True)
     try:
         flow = targets.flow_in_metadata(thread_id, metadata)

@@ -249,8 +249,8 @@ class ScheduleFollower:
             console.print_note(f"error: {in_one_line(run_id)}: {text}")
             return True
         self.delayed_until = max(self.delayed_until, begin.timestamp())
-        # Another process may have been killed while it enqueued this run, before the
-        # run was stored.
+        # A run with this id may not be stored: another process may have been killed
+        # while it enqueued the run.
         return self.saver.glance(run_id) is not None
 
     def _move_mark(

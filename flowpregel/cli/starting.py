@@ -152,7 +152,8 @@ def _by_name(flow: Any, run_input: Any) -> dict[str, Any]:
 
 
 def unused_id(saver: DurableSaver, thread_id: str) -> str:
-    """Return the id of a run with a number at its end, for which there is no run yet.
+    """Return an id for a new run: *thread_id* with a number at the end, for which the
+    store has no run yet.
 
     Args:
         saver: The open store.

@@ -128,8 +128,8 @@ def _import(name: str, folder: str = "") -> ModuleType:
         module_name = file.removesuffix(".py")
     else:
         module_name = name
-        # The run may have been recorded on another machine, where the module has
-        # another folder.
+        # The run may have been recorded on another machine. There the module may have
+        # another folder, so the working directory is searched too.
         if not folder or PathFinder.find_spec(name.partition(".")[0], [folder]) is None:
             folder = os.getcwd()
     from flowpregel.pregel.outer_runs import (  # noqa: PLC0415 - keeps --help fast
@@ -248,7 +248,7 @@ def open_to_read(
     Args:
         path: The store's folder, or the URL of a database.
         flow: True to decode values with their classes, for the user's flow. False to
-            decode them inertly: without importing or running any of the user's code.
+            decode them without importing or running any of the user's code.
 
     Raises:
         ConfigurationError: *path* is None or empty.

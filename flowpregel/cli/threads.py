@@ -477,7 +477,9 @@ def _thread_facts(saved: Saved, *, running: bool) -> dict[str, Any]:
     metadata.pop(DRAWING, None)
     durability = metadata.pop(DURABILITY, None)
     if metadata.pop(QUEUE, None) is not None:
-        durability = None  # The process that begins the run chooses its durability.
+        # The process that begins the run chooses its durability, so an enqueued run has
+        # none yet.
+        durability = None
     return {
         "thread_id": saved.address.thread_id,
         "status": status_of(saved, running=running),

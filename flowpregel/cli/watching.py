@@ -98,7 +98,8 @@ def run_to_end(
         closing(parts),
         catch_warnings(),
     ):
-        # `_show_parts` prints the notices, so they are not shown as warnings too.
+        # `_show_parts` prints the notices, so Python must not show them as warnings
+        # too.
         simplefilter("ignore", RunNotice)
         return _show_parts(parts, view)
 
@@ -107,7 +108,7 @@ def _show_parts(
     parts: Iterable[Mapping[str, Any]],
     view: RunView | None,
 ) -> tuple[Any, tuple[Any, ...]]:
-    """Show the parts of a stream. Return the last output and the open interrupts."""
+    """Show the items of a stream. Return the last output and the open interrupts."""
     output: Any = None
     interrupts: tuple[Any, ...] = ()
     for part in parts:

@@ -351,7 +351,9 @@ class RunWorker:
             ).start()
 
     def _run(self, thread_id: str) -> None:
-        """Run or resume the run of a thread, and put its end into the queue."""
+        """Run or resume the run of a thread, and report its end to the main OS thread
+        (through the queue `_ended`).
+        """
         try:
             ended = self._run_to_end(thread_id)
         except (errors.ThreadBusyError, errors.LeaseLostError):
@@ -369,8 +371,8 @@ class RunWorker:
         # Imported here to keep `flowpregel --help` fast.
         from flowpregel.pregel.runner import GraphRun  # noqa: PLC0415
 
-        # The run ends where it must wait for a time or a signal, and does not hold a
-        # job while it waits.
+        # The run ends where it must wait for a time or a signal, so that it does not
+        # occupy one of the ``--jobs`` places while it waits.
         pauses.set(True)
         thread = self.choice.thread(thread_id)
         if thread is None:
@@ -474,6 +476,6 @@ class RunWorker:
             return ended
         if active.is_pausing and isinstance(ended.error, errors.RunStopped):
             return ended._replace(status="paused")
-        # No other process may take a run that was cancelled.
+        # A run that was cancelled is paused, so that no other process takes it.
         self.saver.pause([ended.thread_id])
         return ended

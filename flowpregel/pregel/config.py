@@ -91,7 +91,9 @@ class ParsedConfig:
 
     @property
     def task_labels(self) -> dict[str, Any]:
-        """The metadata of tasks in a stream: the user's, with the tags."""
+        """The metadata of tasks in a stream: the metadata and the tags that the user
+        passed.
+        """
         labels = dict(self.metadata)
         tags = []
         for tag in self.run_config.get("tags", ()):
@@ -175,8 +177,8 @@ def _with_addition(
         tags = (*config.get(key, ()), *_setting_of({key: value}, key))
         return [*dict.fromkeys(tags)]
     if key == "callbacks":
-        # LangChain may pass a callback manager instead of a list of handlers. Its
-        # handlers are used then.
+        # LangChain may pass a callback manager instead of a list of callback handlers.
+        # Then the handlers of the manager are used.
         handlers = getattr(value, "handlers", value)
         return [*config.get(key, ()), *handlers]
     return value

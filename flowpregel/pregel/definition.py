@@ -312,7 +312,8 @@ class GraphDefinition:
     # ------------------------------------------------------------ shared results
 
     def open_cache(self, resources: ExitStack) -> BaseCache | None:
-        """Return the graph's cache or, without one, a cache in the runs' store.
+        """Return the graph's cache. If it has none, return the cache in the store of
+        the graph's runs.
 
         Args:
             resources: The exit stack that closes a cache opened by this call.
@@ -393,7 +394,8 @@ def _nested_in(
 ) -> Iterator[tuple[str, Any]]:
     """Yield the path and the graph of each graph nested in *definition*.
 
-    The *outer* graphs are left out, because graphs may call each other.
+    The *outer* graphs are not yielded again, because graphs may call each other without
+    end.
     """
     for name, node in definition.nodes.items():
         graph = node.subgraph

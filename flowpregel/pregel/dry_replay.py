@@ -121,7 +121,7 @@ def _dry_plan(
     begun: Start,
     options: Options,
 ) -> RunPlan:
-    """Return the engine's plan for a dry replay."""
+    """Return the plan with which the engine executes a dry replay."""
     definition = run.definition
     store = definition.store
     run_context = RunContext(

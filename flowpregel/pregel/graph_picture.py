@@ -147,7 +147,8 @@ def _depths(
     ranks = {id_: rank for rank, id_ in enumerate(order)}
     depths = dict.fromkeys(ids, 0)
     for edge in sorted(edges, key=lambda edge: ranks[edge.source]):
-        # An edge that leads back, and so closes a cycle, does not move its target.
+        # An edge that leads back, and so closes a cycle, does not move its target to a
+        # lower layer.
         if ranks[edge.source] < ranks[edge.target]:
             depth = depths[edge.source] + 1
             depths[edge.target] = max(depths[edge.target], depth)

@@ -1,4 +1,5 @@
-"""The handlers of a run, which are called when the run and its nodes start and end.
+"""The callback handlers of a run, which are called when the run and its nodes start and
+end.
 
 The handlers are those in ``config["callbacks"]``, which have the methods of LangChain's
 handlers, and the hooks of a workflow (`EndHooks`), which are called once for each end
@@ -75,7 +76,7 @@ Hook: TypeAlias = Callable[[RunEnd], object]
 
 @dataclass(frozen=True, slots=True)
 class EndHooks:
-    """The handler for the ``on_end=`` and ``on_failure=`` of a workflow."""
+    """The callback handler for the ``on_end=`` and ``on_failure=`` of a workflow."""
 
     on_run_end: Hook | None
     """The function that is called when a run has succeeded."""
@@ -88,7 +89,7 @@ def run_hooks(
     run: Any,
     plan: RunPlan,
 ) -> Iterator[None]:
-    """Call the handlers of a run before it starts and when it has ended.
+    """Call the callback handlers of a run before it starts and when it has ended.
 
     The handlers are called in the coordinator, and only for the outermost run. An error
     of a handler is logged. The run keeps its thread's lease until the handlers have
@@ -132,7 +133,7 @@ def _identity_of(
     config: ParsedConfig,
     plan: RunPlan,
 ) -> dict[str, Any]:
-    """Return the arguments that identify an outermost run for a handler."""
+    """Return the arguments that identify an outermost run for a callback handler."""
     tags = list(config.run_config["tags"])
     parent_id = None
     if config.chain_run is not None:
@@ -158,7 +159,7 @@ def _output_of(run: Any) -> Any:
 
 
 def handlers_of(config: ParsedConfig, loop: Any = None) -> Handlers:
-    """Return the handlers of a run.
+    """Return the callback handlers of a run.
 
     Args:
         config: The config of the run.
@@ -169,8 +170,8 @@ def handlers_of(config: ParsedConfig, loop: Any = None) -> Handlers:
 
 
 def _with_manager(handlers: Handlers) -> Handlers:
-    """Return *handlers*. If one of them is a handler of LangChain, the code of nodes
-    gets them in one of LangChain's callback managers.
+    """Return *handlers*. If one of them is a callback handler of LangChain, the code of
+    nodes gets them in one of LangChain's callback managers.
     """
     base = sys.modules.get("langchain_core.callbacks.base")
     handler_class = getattr(base, "BaseCallbackHandler", None)
@@ -213,8 +214,8 @@ def nested_callbacks(
     definition: GraphDefinition,
     config: ParsedConfig,
 ) -> GraphCallbacks | None:
-    """Return the object that calls the handlers of a nested run, or None if it has no
-    handlers.
+    """Return the object that calls the callback handlers of a nested run, or None if it
+    has no handlers.
 
     Args:
         outer: The context of the outer run.
@@ -231,8 +232,8 @@ def nested_callbacks(
         return None
     variables = outer.variables if task.variables is None else task.variables
     labels = _labels_of(definition, config, variables)
-    # The handlers get the node whose code calls the graph, instead of the hidden task
-    # of the call.
+    # The callback handlers get the node whose code calls the graph, instead of the
+    # hidden task of the call.
     node_task = task.parent or task if task.kind is Kind.CALL else task
     metadata = {**labels.metadata, **labels_of(node_task, step.step)}
     labels = replace(labels, metadata=metadata)
@@ -273,8 +274,8 @@ def with_graph_callbacks(
 
 
 def _shown_metadata(config: ParsedConfig) -> dict[str, Any]:
-    """Return the metadata that handlers get for a run: the user's, and the ids in
-    ``configurable``.
+    """Return the metadata that callback handlers get for a run: the user's, and the ids
+    in ``configurable``.
     """
     configurable = config.run_config["configurable"]
     ids = {key: configurable[key] for key in _SHOWN_IDS if configurable.get(key)}

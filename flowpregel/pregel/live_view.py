@@ -147,7 +147,8 @@ class LiveView(ProgressView):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(name, clock=clock)
-        # `TerminalScreen` draws the view, so showing lines does nothing.
+        # `TerminalScreen` draws this view, so the function that shows the view's lines
+        # does nothing.
         self._show = lambda _: None
         self._is_shown = False
 
@@ -168,6 +169,8 @@ class LiveView(ProgressView):
 
 
 def _lines_for_rich(views: list[LiveView]) -> Text:
-    """Return the lines of *views* as a rich text whose long lines are truncated."""
+    """Return the lines of *views* as a `Text` of rich, in which long lines are
+    truncated.
+    """
     lines = [line for view in views for line in view.current_lines()]
     return Text(printable("\n".join(lines)), no_wrap=True, overflow="ellipsis")

@@ -137,8 +137,8 @@ class RunIdentity:
     again: bool = False
     """True if a new run always starts. A stored run stays in the history."""
     replays: bool = False
-    """True if the body always runs again, with the results of the recorded calls. False
-    if the stored result of a finished run is returned.
+    """True if the workflow's body always runs again, with the results of the recorded
+    calls. False if the stored result of a finished run is returned.
     """
     completed: Callable[[Any], Any] | None = field(
         default=None, repr=False, compare=False

@@ -57,8 +57,8 @@ def call_nested(
                 f"{name} belongs to the outermost run, not to a graph called in it"
             )
     settings = {key: keywords[key] for key in keywords.keys() - OPTION_NAMES}
-    # The node is hidden, because streams show the graph's events instead of the call,
-    # as in LangGraph.
+    # The node of this call is hidden from streams, because they show the graph's events
+    # instead of the call, as in LangGraph.
     node = Node(
         name=definition.name,
         graph=graph,

@@ -370,7 +370,7 @@ class PregelNode(RunnableMethods):
         )
 
     def _parts(self) -> Iterator[Any]:
-        """Yield the steps of the node, and instead of a chain of LangChain its
+        """Yield the steps of the node. A chain of LangChain is replaced by its
         parts.
         """
         for step in self.steps:
@@ -694,7 +694,7 @@ def graphs_named_by(target: Any) -> Iterator[Any]:
         for name, cell in zip(
             code.co_freevars, function.__closure__ or (), strict=True
         ):
-            # The variable may have no value yet, and is left out then.
+            # The variable may have no value yet. Then it names no graph.
             with suppress(ValueError):
                 known[name] = cell.cell_contents
         yield from _graphs_in(code, known)

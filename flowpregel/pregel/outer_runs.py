@@ -21,8 +21,8 @@ The store is identified by its path or, without a path, by the ``id()`` of the s
 is_dry: ContextVar[bool] = ContextVar("flowpregel_is_dry", default=False)
 """True in the code of a dry replay, which starts no other run."""
 imported_module: ContextVar[str] = ContextVar("flowpregel_imported_module", default="")
-"""The module that a command imports for its flow, while its top level runs, or an empty
-string.
+"""The name of the module that a command imports for its flow, while the import executes
+the module's code. Otherwise an empty string.
 """
 _OUTER_RUNS: ContextVar[frozenset[RunKey]] = ContextVar(
     "flowpregel_outer_runs",

@@ -36,7 +36,8 @@ def png_of(svg: str, background_color: str) -> bytes:
 def _png_by_cairo(svg: str, background_color: str) -> bytes:
     try:
         cairo = import_module("cairosvg")
-    # The package needs the C library cairo, whose absence is an OSError.
+    # The package needs the C library cairo. If that is missing, the import raises an
+    # OSError.
     except (ImportError, OSError) as error:
         raise ConfigurationError(
             "a PNG picture needs a package that converts SVG: pip install resvg-py "

@@ -177,9 +177,9 @@ class ProgressView:
             if name == self._name:
                 continue
             texts = _count_texts(count, seconds)
-            # If the run reports its own progress, it may make more calls than have
-            # started, so the time left would be too short. Its report has the remaining
-            # time instead.
+            # If the run itself reports its progress, it may make more calls than have
+            # started, so an estimate from the started calls would be too short. The
+            # line of that report shows the remaining time instead.
             if run_report is None:
                 texts.append(self._left_text_of(name, count))
             lines.append(f"  {name}: {', '.join(filter(None, texts))}")
@@ -217,7 +217,8 @@ class ProgressView:
         done = report["done"] * share
         if not (done and report["total"]):
             return how_far(report)
-        # An item of the report may be several calls, or one of several in a chunk.
+        # An item of the report may be several calls, or one of several items in a
+        # chunk. So the remaining items are converted to calls by the ratio so far.
         calls = (report["total"] - report["done"]) * counts["done"] / done
         estimate = self._time_left("", ceil(calls))
         return ", ".join(filter(None, (how_far(report), _left_text(estimate))))
@@ -349,7 +350,8 @@ def _display(
     overwrites: bool,
     shares: Callable[[], Sequence[tuple[str, int, int]]],
 ) -> tuple[Callable[[list[str]], object], float]:
-    """Return a function that shows lines, and the seconds between two calls.
+    """Return a function that shows lines, and the seconds that must pass between two
+    calls of the function.
 
     Args:
         out: The stream to write to.

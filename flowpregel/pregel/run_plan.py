@@ -65,7 +65,9 @@ class PlannedRun(Protocol):
 
 
 def plan_of(run: PlannedRun) -> RunPlan:
-    """Lease the thread of a run, and return the engine's plan for the run."""
+    """Lease the thread of a run, and return the plan with which the engine executes the
+    run.
+    """
     options = run.options
     lease: Lease | None = None
     with ExitStack() as resources:

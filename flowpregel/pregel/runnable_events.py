@@ -274,7 +274,8 @@ class RunEvents:
         await model.add(message)
 
     async def _end_models(self, task: Any = None) -> None:
-        """Call the callbacks for the ends of the answers.
+        """Call the callbacks for the ends of the model answers that a task has
+        streamed.
 
         Args:
             task: The callbacks of the task that has ended, or None for all tasks.
@@ -323,7 +324,9 @@ class ModelEvents:
 
 
 async def _tap(run: Any, output: Any) -> None:
-    """Pass the output of a task to the handlers that listen to streamed output."""
+    """Pass the output of a task to the callback handlers that listen to streamed
+    output.
+    """
 
     async def outputs() -> AsyncIterator[Any]:
         yield output

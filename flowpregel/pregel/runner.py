@@ -81,7 +81,7 @@ class GraphRun:
     """
 
     engine: Engine
-    """The engine of the run, once the run has begun."""
+    """The engine, which executes the run, once the run has begun."""
     is_unnamed = False
     """True if the user does not know the id of the run's thread."""
     handlers: Handlers = Handlers()
@@ -294,7 +294,9 @@ class GraphRun:
         loop: Any,
         contexts: AsyncExitStack,
     ) -> Engine:
-        """Return the engine of the run, and enter its contexts in *contexts*."""
+        """Return the engine that executes the run, and enter the context managers of
+        the run in *contexts*.
+        """
         plan = await self._plan_on_loop()
         if self.config.callbacks:
             self.handlers = handlers_of(self.config, loop)

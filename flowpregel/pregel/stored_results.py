@@ -188,8 +188,8 @@ def after_notices_of_nodes(
         options: The options of the nested run.
         steps: The effects of the nested run, as a generator.
     """
-    # A body is left out: its calls are compared with the recorded calls when it makes
-    # them.
+    # There is no notice for a workflow's body here: its calls are compared with the
+    # recorded calls when it makes them.
     has_body = any(node.role == "body" for node in program.nodes.values())
     saved: Saved | None = None
     if options.address is not None and not has_body:
