@@ -13,6 +13,8 @@ from flowpregel._code.classes import class_of_main, is_importable
 
 PROTOCOL: Final = 5
 """The pickle protocol of all pickles, stored ones included."""
+_PYTHON: Final = sys.hexversion >> 16
+"""The version of Python whose bytecode this process runs, such as 0x30b for 3.11."""
 
 
 @cache
@@ -39,6 +41,7 @@ def by_value_pickler() -> Any:
                 return code_of_file, (
                     "".join(obj.co_filename),
                     *self.dispatch_table[CodeType](obj),
+                    _PYTHON,
                 )
             if _is_annotate_function(obj):
                 # None is pickled in place of the function. cloudpickle evaluates the
@@ -86,20 +89,52 @@ def _refuse_open_file(obj: Any) -> None:
         raise TypeError("cannot pickle an open file: pass its path")
 
 
+class BytecodeVersionError(Exception):
+    """The error that a pickled function was compiled by another version of Python.
+
+    Args:
+        python: The version that compiled the function, in the form of `_PYTHON`.
+    """
+
+    def __init__(self, python: int) -> None:
+        super().__init__(python)
+        self.python = python
+
+    def __str__(self) -> str:
+        compiled_by = _python_text(self.python)
+        return (
+            f"holds a function or class that was compiled by Python {compiled_by}, "
+            f"and Python {_python_text(_PYTHON)} cannot run its bytecode"
+        )
+
+
+def _python_text(python: int) -> str:
+    return f"{python >> 8}.{python & 0xFF}"
+
+
 def code_of_file(
     file: str,
     make: Callable[..., CodeType],
     arguments: tuple[Any, ...],
+    python: int = _PYTHON,
 ) -> CodeType:
     """Rebuild a pickled code object, and return it with its file name.
 
-    cloudpickle leaves the file name out of its own pickle of the code.
+    cloudpickle leaves the file name out of its own pickle of the code, and does not
+    check the version: Python crashes when it runs the bytecode of another version.
 
     Args:
         file: The file name.
         make: cloudpickle's function that rebuilds the code object.
         arguments: The arguments of *make*.
+        python: The version that compiled the code, in the form of `_PYTHON`. Pickles of
+            the first releases have none.
+
+    Raises:
+        BytecodeVersionError: The code was compiled by another version of Python.
     """
+    if python != _PYTHON:
+        raise BytecodeVersionError(python)
     return make(*arguments).replace(co_filename=file)
 
 

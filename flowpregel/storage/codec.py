@@ -42,7 +42,12 @@ from typing import Any, Protocol, cast
 
 from flowpregel._interrupts import is_from_handler
 from flowpregel._pickling.buffers import stays_inside
-from flowpregel._pickling.by_value import PROTOCOL, by_value_pickler, dumps_with
+from flowpregel._pickling.by_value import (
+    PROTOCOL,
+    BytecodeVersionError,
+    by_value_pickler,
+    dumps_with,
+)
 from flowpregel._pickling.culprits import class_name, culprit_in
 from flowpregel.errors import (
     StoreCorruptError,
@@ -73,8 +78,10 @@ _ZSTANDARD = "zstandard", "compression", "zstd"
 _EARLIER_MODULES = {
     "flowpregel._lmdb.codec": __name__,
     "flowpregel._core.copies": "flowpregel._pickling.by_value",
+    # Only Python 3.13 writes this name. 3.14 still reads it, and 3.12 does not.
+    "pathlib._local": "pathlib",
 }
-"""The present names of flowpregel's modules, by the earlier names, which recorded
+"""The names by which modules can be imported now, by the earlier names, which recorded
 values still contain.
 """
 
@@ -187,7 +194,8 @@ class ValueCodec:
 
         Raises:
             ValueEncodingError: A class of the value cannot be imported, or its code
-                raised an error while the value was decoded.
+                raised an error while the value was decoded, or a function of it was
+                compiled by another version of Python.
         """
         token = RENAMES.set(self.renames)
         try:
@@ -200,6 +208,12 @@ class ValueCodec:
             raise
         except MissingClass as missing:
             raise ValueEncodingError(f"{label} {missing.text}") from missing.cause
+        except BytecodeVersionError as error:
+            raise ValueEncodingError(
+                f"{label} {error}: it was kept but cannot be read back. Read it with "
+                "the version that compiled it. Every version can read functions and "
+                "classes of the top level of a module"
+            ) from error
         except Exception as error:
             if is_from_handler(error):
                 raise

@@ -4,7 +4,10 @@ import copyreg
 import datetime
 import decimal
 import math
+import pathlib
 import pickle
+import pickletools
+import sys
 import threading
 import uuid
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -12,6 +15,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 import numpy
 import pytest
 
+from flowpregel._pickling.by_value import code_of_file
 from flowpregel.errors import GraphInterrupt, StoreVersionError, ValueEncodingError
 from flowpregel.storage.codec import PythonCodec, ValueCodec
 from tests.unit.storage.values import (
@@ -243,6 +247,54 @@ def test_an_object_of_a_local_class_comes_back():
             self.x = [1]
 
     assert back(Local()).x == [1]
+
+
+class CompiledBy:
+    """A function that pickles as if another version of Python had compiled it."""
+
+    def __init__(self, python):
+        self.python = python
+
+    def __reduce__(self):
+        return code_of_file, ("f.py", len, ((),), self.python)
+
+
+def test_a_function_of_another_python_is_refused_by_name():
+    """Python would crash when it runs the bytecode of another version."""
+    data = VALUES.encode([CompiledBy(0x309)], "a value")
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+    with pytest.raises(ValueEncodingError) as caught:
+        VALUES.decode(data, "the result of make(1)")
+
+    expected = (
+        "the result of make(1) holds a function or class that was compiled by Python "
+        f"3.9, and Python {here} cannot run its bytecode: it was kept"
+    )
+    assert str(caught.value).startswith(expected)
+
+
+def test_a_function_names_the_python_that_compiled_it():
+    """So that another version refuses it."""
+    version = sys.hexversion >> 16
+
+    data = CODEC.encode(lambda: 1)
+
+    named = [value for _, value, _ in pickletools.genops(data[1:])]
+    assert version in named
+
+
+@pytest.mark.parametrize("name", ["PosixPath", "PurePosixPath"])
+def test_a_path_of_python_3_13_is_read_by_all_versions(name):
+    """Its class has a module there that the versions before do not have."""
+    path = getattr(pathlib, name)("a/b")
+    written = pickle.dumps(path, 2)
+    module = type(path).__module__.encode()
+
+    elsewhere = written.replace(b"c%s\n" % module, b"cpathlib._local\n")
+
+    assert b"cpathlib._local\n" in elsewhere
+    assert path == VALUES.decode(b"p" + elsewhere, "a value")
 
 
 # ---------------------------------------------------------------- what cannot be kept
