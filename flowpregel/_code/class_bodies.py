@@ -23,10 +23,11 @@ DEFINED = object()
 """A placeholder for the value of a name that a method without decorators binds."""
 _FRAME = {"RESUME", "RETURN_VALUE"}
 """The instructions at the beginning and the end of any expression."""
-_CONSTANT = {"LOAD_CONST", "RETURN_CONST"}
+_CONSTANT = {"LOAD_CONST", "RETURN_CONST", "LOAD_SMALL_INT"}
 """The instructions that load or return a constant. If an expression has only these and
 those of `_FRAME`, the compiler has folded it to a constant. Python 3.12 and 3.13 load
-and return a constant with a single instruction.
+and return a constant with a single instruction. Python 3.14 has an instruction of its
+own for ints from 0 to 255.
 """
 _DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 
@@ -53,7 +54,7 @@ def bound_by(node: ast.AST) -> dict[str, Any]:
 def _attribute_value(statement: ast.stmt) -> Any:
     """Return the value of the names that a statement binds."""
     if isinstance(statement, ast.Assign | ast.AnnAssign):
-        return _constant_of(statement.value)
+        return constant_of(statement.value)
     if isinstance(statement, FUNCTIONS) and not statement.decorator_list:
         return DEFINED
     return COMPUTED
@@ -91,7 +92,7 @@ def _name_bound(node: ast.AST) -> Iterator[str]:
         yield node.name
 
 
-def _constant_of(expression: ast.expr | None) -> Any:
+def constant_of(expression: ast.expr | None) -> Any:
     """Return the value of a constant expression, or `COMPUTED` for any other one."""
     if expression is None:
         return COMPUTED

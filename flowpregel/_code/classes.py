@@ -16,7 +16,7 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, ForwardRef
 from weakref import WeakSet
 
 IMPORTABLE_ELSEWHERE: WeakSet[type] = WeakSet()
@@ -41,7 +41,6 @@ _DERIVED = (
 _DATA_NAMES = frozenset(
     {
         "__slots__",
-        "__dataclass_params__",
         "__attrs_attrs__",
         "__orig_bases__",
         "__total__",
@@ -53,10 +52,22 @@ _DATA_NAMES = frozenset(
 """The special attributes, such as ``__slots__``, that are part of the content of a
 class. All others are derived from the content, or serve as documentation.
 """
-_SKIPPED = frozenset({"_abc_impl", "_is_protocol", "_is_runtime_protocol"})
-_GENERATED_BY = frozenset({"dataclasses", "reprlib", "enum", "collections"})
+_SKIPPED = frozenset(
+    {
+        "_abc_impl",
+        "_is_protocol",
+        "_is_runtime_protocol",
+        # Python 3.14 computes the annotations, which are content, with this function.
+        "__annotate_func__",
+    }
+)
+_GENERATED_BY = frozenset({"dataclasses", "reprlib", "enum", "collections", "typing"})
 """The modules that generate methods for classes. A method from one of these modules is
-derived from the fields or members of the class.
+derived from the fields, members or bases of the class.
+"""
+_DATACLASS_OPTIONS = ("init", "repr", "eq", "order", "unsafe_hash", "frozen")
+"""The options of `dataclass` that are content. Python 3.12 stores more of them, but
+those are derived from the fields and from `__slots__`.
 """
 
 
@@ -95,7 +106,7 @@ def class_content(class_: type) -> Iterator[tuple[str, Any]]:
         members = class_.__members__
         yield "members", [[name, member._value_] for name, member in members.items()]
     if "__dataclass_fields__" in variables:
-        yield "fields", [_field_content(field) for field in dataclasses.fields(class_)]
+        yield from _dataclass_content(class_)
     if "__pydantic_decorators__" in variables:
         yield from _pydantic_content(class_)
     for name, value in sorted(variables.items()):
@@ -114,7 +125,14 @@ def _annotations(class_: type) -> list[Any]:
         # may be undefined. They can be left out here, because the fields of the class
         # are part of the content too.
         return []
-    return [list(item) for item in annotations.items()]
+    return [[name, _annotation(value)] for name, value in annotations.items()]
+
+
+def _annotation(value: Any) -> Any:
+    """Return an annotation, or its source if it is one that `typing` has left as
+    source.
+    """
+    return value.__forward_arg__ if isinstance(value, ForwardRef) else value
 
 
 def is_content(class_: type, name: str, value: Any) -> bool:
@@ -153,6 +171,13 @@ def _is_generated(class_: type, method: types.FunctionType) -> bool:
         return False
     is_of_namedtuple = module.startswith("namedtuple_")
     return is_of_namedtuple or "__dataclass_params__" in vars(class_)
+
+
+def _dataclass_content(class_: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the fields and the options of a dataclass."""
+    yield "fields", [_field_content(field) for field in dataclasses.fields(class_)]
+    options = class_.__dataclass_params__
+    yield "options", [getattr(options, name) for name in _DATACLASS_OPTIONS]
 
 
 def _field_content(field: Any) -> list[Any]:

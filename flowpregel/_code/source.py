@@ -18,7 +18,7 @@ from contextlib import suppress
 from types import CodeType, FunctionType, MappingProxyType
 from typing import Any, NamedTuple
 
-from flowpregel._code.class_bodies import bound_by
+from flowpregel._code.class_bodies import bound_by, constant_of
 from flowpregel._code.tree import FUNCTIONS, written
 from flowpregel._code.values import is_ours
 
@@ -419,5 +419,7 @@ def _contains(body: Any, positions: list[Any], offset: int) -> bool:
 
 
 def _has_value(body: Any, code: CodeType) -> bool:
-    """Return whether *body* is the constant that *code* returns."""
-    return ascii(getattr(body, "value", body)) == ascii(code.co_consts[-1])
+    """Return whether *body* is the constant that *code* returns, or an expression that
+    the compiler folds to this constant.
+    """
+    return ascii(constant_of(body)) == ascii(code.co_consts[-1])

@@ -151,6 +151,12 @@ class ValueWriter:
         if isinstance(value, types.ModuleType | type | types.FunctionType):
             self._write_outside(value, unit)
             return
+        form = values.type_form(value)
+        if form is not None:
+            name, types_in_form = form
+            unit.tokens.append(name)
+            self._write_all(types_in_form, unit)
+            return
         kind = type(value)
         self.write(kind, unit)
         if values.is_ours(value) and callable(value):
@@ -158,10 +164,7 @@ class ValueWriter:
             return
         content = values.content_of(value)
         if content is not None and not self._is_outside_method(value):
-            unit.tokens.append(f"{len(content)}(")
-            for part in content:
-                self.write(part, unit)
-            unit.tokens.append(")")
+            self._write_all(content, unit)
             return
         digest_of_value = getattr(kind, "__flowpregel_digest__", None)
         if digest_of_value is not None:
@@ -170,6 +173,13 @@ class ValueWriter:
             unit.tokens.append(f"{values.outside_name(kind)}: by type only;")
         else:
             self._write_object(value, unit)
+
+    def _write_all(self, parts: list[Any], unit: Unit) -> None:
+        """Write the number of parts, and the parts."""
+        unit.tokens.append(f"{len(parts)}(")
+        for part in parts:
+            self.write(part, unit)
+        unit.tokens.append(")")
 
     def _write_outside(self, value: Any, unit: Unit) -> None:
         """Write the name of a module, class or function whose code is not read. For a

@@ -23,7 +23,7 @@ from copy import deepcopy
 from functools import partial
 from pathlib import PurePath
 from pickle import PickleBuffer
-from typing import Any
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from flowpregel._code.tree import constant_text
 
@@ -31,6 +31,12 @@ LIBRARY = __name__.partition(".")[0]
 ATOMS = frozenset({int, float, complex, str, bytes, bool, type(None), type(...)})
 _PLAIN = (type, types.FunctionType, functools.partial, types.MethodType)
 """Types of callables that wrap no other function."""
+_TYPE_FORMS: dict[Any, str] = {
+    Union: "Union",
+    types.UnionType: "Union",
+    Literal: "Literal",
+    Annotated: "Annotated",
+}
 IN_ENVIRONMENT = re.compile(r"\b(site|dist)-packages\b")
 """A pattern for the directory that is in the path of every file of an installed
 package.
@@ -246,6 +252,19 @@ def wrapped_by(value: Any) -> list[Any]:
     if isinstance(registry, Mapping):
         functions += _items(registry)
     return functions
+
+
+def type_form(value: Any) -> tuple[str, list[Any]] | None:
+    """Return the name and the parts of a union, ``Literal[...]`` or ``Annotated[...]``,
+    or None for any other value.
+
+    The versions of Python represent such a type by objects of different classes.
+    """
+    # The module is checked first, because `get_origin` may run code of other objects.
+    if type(value).__module__ not in {"types", "typing"}:
+        return None
+    name = _TYPE_FORMS.get(get_origin(value))
+    return None if name is None else (name, list(get_args(value)))
 
 
 def content_of(value: Any) -> list[Any] | None:

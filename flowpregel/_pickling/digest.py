@@ -27,6 +27,7 @@ from flowpregel._code.values import (
     is_outside,
     reduced,
     target_of_partial,
+    type_form,
 )
 from flowpregel._pickling.gained_fields import LeftOutFields, choices
 from flowpregel._pickling.moved_classes import earlier_homes
@@ -412,6 +413,10 @@ class _Feeder:
             # between equal paths.
             self._update(b"p")
             self.feed((kind.__qualname__, str(value)))
+            return
+        if (form := type_form(value)) is not None:
+            self._update(b"t")
+            self.feed(form)
             return
         try:
             parts = _reduced(value)

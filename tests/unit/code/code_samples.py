@@ -236,12 +236,18 @@ SAMPLES: dict[str, Any] = {
     "tally": Tally(a=1),
 }
 
-if __name__ == "__main__":
+
+def show(samples: dict[str, Any]) -> None:
+    """Print the digests of samples and their parts as JSON."""
     from flowpregel._code.digest import code_digest
 
-    found = {name: code_digest(sample) for name, sample in SAMPLES.items()}
+    found = {name: code_digest(sample) for name, sample in samples.items()}
     print(
         json.dumps(
             {name: [each.digest, dict(each.parts)] for name, each in found.items()}
         )
     )
+
+
+if __name__ == "__main__":
+    show(SAMPLES)

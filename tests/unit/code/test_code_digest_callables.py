@@ -16,7 +16,7 @@ import pytest
 from flowpregel import entrypoint
 from flowpregel._code.digest import CodeDigest, code_digest
 from flowpregel._pickling.crossing import dumps
-from tests.unit.code import code_samples
+from tests.unit.code import class_samples, code_samples
 from tests.unit.code.code_packages import PYTHONS, Import, load, run
 
 __all__ = ["load"]  # a fixture
@@ -376,12 +376,13 @@ def test_a_function_by_value_knows_its_file_in_another_process() -> None:
 # every Python, many threads ------------------------------------------------
 
 
+@pytest.mark.parametrize("samples", [code_samples, class_samples])
 @pytest.mark.parametrize("python", PYTHONS)
-def test_every_python_has_the_same_digests(python: str) -> None:
+def test_every_python_has_the_same_digests(python: str, samples: Any) -> None:
     """Of the samples, which use all of the syntax, and of each part of them."""
-    here = {name: code_digest(each) for name, each in code_samples.SAMPLES.items()}
+    here = {name: code_digest(each) for name, each in samples.SAMPLES.items()}
 
-    there = json.loads(run("-m", "tests.unit.code.code_samples", python=python))
+    there = json.loads(run("-m", samples.__name__, python=python))
 
     assert {name: each.digest for name, each in here.items()} == {
         name: digest for name, (digest, _) in there.items()
@@ -389,6 +390,14 @@ def test_every_python_has_the_same_digests(python: str) -> None:
     assert [[*each.parts.values()] for each in here.values()] == [
         [*parts.values()] for _, parts in there.values()
     ]
+
+
+def test_quoted_annotations_of_a_named_tuple_are_read() -> None:
+    """A cache would refuse a task whose code refers to what cannot be read."""
+    found = code_digest(class_samples.CLASSES["Unresolved"])
+
+    assert () == found.unseen
+    assert "'Missing'" in "".join(found.parts.values())
 
 
 def test_threads_get_the_same_digests() -> None:

@@ -115,6 +115,7 @@ SAMPLES: dict[str, Any] = {
     "builtin": len,
     "method": "a".upper,
     "alias": list[int],
+    "types": [int | None, typing.Literal["a", 1], typing.Annotated[int, 3]],
     "function": function,
     "partial of a function": functools.partial(function, 1),
 }
