@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from flowpregel.checkpoint.memory import InMemorySaver
     from flowpregel.context import interrupt, report_progress
     from flowpregel.executors.shared import Shared, shared
+    from flowpregel.executors.stored import Stored, stored
     from flowpregel.func import File, asleep, entrypoint, shell, signal, sleep, task
     from flowpregel.func.plain_maps import imap as imap
     from flowpregel.func.plain_maps import map as map
@@ -46,6 +47,7 @@ __all__ = [
     "Send",
     "Shared",
     "StateGraph",
+    "Stored",
     "TimeoutPolicy",
     "__version__",
     "asleep",
@@ -60,6 +62,7 @@ __all__ = [
     "shell",
     "signal",
     "sleep",
+    "stored",
     "task",
 ]
 
@@ -75,6 +78,7 @@ _HOMES = {
     "checkpoint.memory": ("InMemorySaver",),
     "context": ("interrupt", "report_progress"),
     "executors.shared": ("Shared", "shared"),
+    "executors.stored": ("Stored", "stored"),
     "func": ("File", "asleep", "entrypoint", "shell", "signal", "sleep", "task"),
     "func.plain_maps": ("imap", "map"),
     "graph": ("END", "START", "CompiledStateGraph", "StateGraph"),

@@ -38,6 +38,7 @@
                 ├── StoreFullError, StoreReadOnlyError, StoreBusyError
                 ├── CommitUnknownError                  a commit whose answer was lost
                 ├── ValueEncodingError
+                ├── StoredValueError                    a file of `stored` is gone
                 └── ThreadBusyError, LeaseLostError
 
 An error's ``args`` are the constructor's arguments, so every error can be pickled.
@@ -99,6 +100,7 @@ __all__ = [
     "StoreFullError",
     "StoreReadOnlyError",
     "StoreVersionError",
+    "StoredValueError",
     "TaskCancelled",
     "TaskExitError",
     "TaskSerializationError",
@@ -461,6 +463,18 @@ class CommitUnknownError(_DetailedError, StoreError):
 
 class ValueEncodingError(StoreError):
     """A value cannot be stored; the message names the part of the value."""
+
+
+class StoredValueError(_DetailedError, StoreError):
+    """The file of a value that `flowpregel.stored` wrote is missing, or was changed."""
+
+    location: str
+    """The path or the URL of the file."""
+    digest: str
+    """The SHA-256 of the content that was written."""
+    problem: str
+    """The end of the message: what is wrong with the file, and what to do."""
+    text = "the stored value {location} {problem}"
 
 
 class ThreadBusyError(_DetailedError, StoreError):

@@ -411,6 +411,28 @@ def _empty_array(*_: Any) -> Any:
     return _OpaqueArray()
 
 
+class _OpaqueStored(OpaqueObject):
+    """A handle of a stored value, represented by the value's type and size."""
+
+
+_OpaqueStored.__name__ = "Stored"
+
+
+def _stored_handle(
+    location: Any,
+    digest: Any,
+    nbytes: Any,
+    type_name: Any,
+) -> Any:
+    """Return a placeholder for the handle of a stored value, without reading the
+    value.
+    """
+    handle = _OpaqueStored()
+    handle.fields = {"type_name": type_name, "nbytes": nbytes}
+    handle.data = {"location": location, "digest": digest}
+    return handle
+
+
 def _dict(items: Any = (), *_: Any) -> dict[Any, Any]:
     """Return a dict with the items of a mapping, or of key and value pairs."""
     if isinstance(items, dict):
@@ -512,6 +534,7 @@ _READABLE_TYPES: dict[str, Any] = {
     "collections.defaultdict": _new_dict,
     "collections.deque": _list,
     "flowpregel.Interrupt": partial(object.__new__, Interrupt),
+    "flowpregel.Stored": _stored_handle,
     "flowpregel.rebuild_error": _error,
     "numpy.scalar": _array_item,
     "numpy._frombuffer": _array,

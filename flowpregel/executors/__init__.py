@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowpregel._pickling.recreated_fields import recreate_fields
 from flowpregel.executors.shared import resource
+from flowpregel.executors.stored import delete_stored, store_result
 
 if TYPE_CHECKING:
     from flowpregel.executors.adapter import FuturesExecutor
@@ -18,8 +19,10 @@ __all__ = [
     "FuturesExecutor",
     "ProcessExecutor",
     "default_pool",
+    "delete_stored",
     "recreate_fields",
     "resource",
+    "store_result",
 ]
 
 

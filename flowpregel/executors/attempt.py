@@ -53,6 +53,7 @@ from flowpregel.context import (
 from flowpregel.errors import ParentCommand, TaskCancelled
 from flowpregel.executors.base import HOST
 from flowpregel.executors.calls import RETURN_RESULTS, refuse_futures
+from flowpregel.executors.handles import has_handles, with_values
 from flowpregel.executors.mutations import MutationCheck
 from flowpregel.executors.parent_run import MANAGER_MODULE, set_parent_run
 from flowpregel.executors.previews import (
@@ -61,7 +62,6 @@ from flowpregel.executors.previews import (
     packed_media,
     result_fields,
 )
-from flowpregel.executors.shared import Shared, with_values
 from flowpregel.runtime import runtime_of
 
 _TOGETHER: Final = ("coroutines", "graph")
@@ -423,9 +423,7 @@ def _private_input(scope: Scope) -> Any:
     """
     job = scope.job
     task, value = job.task, job.task.input
-    if isinstance(value, Arguments) and Shared in map(
-        type, (*value.args, *value.kwargs.values())
-    ):
+    if isinstance(value, Arguments) and has_handles(value):
         value = with_values(value)
     elif task.node.role == "body" and job.compares:
         # The body gets a copy, because it may change its input, and the original may be

@@ -17,7 +17,7 @@ from flowpregel._core.records import Arguments
 from flowpregel._pickling.copies import IMMUTABLE
 from flowpregel._pickling.digest import digest_of
 from flowpregel.context import Scope
-from flowpregel.executors.shared import UnwrappedArguments
+from flowpregel.executors.handles import UnwrappedArguments
 
 Position: TypeAlias = int | str
 """The position of a positional argument, or the name of a keyword argument."""

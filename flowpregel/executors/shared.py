@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import cache, partial, wraps
 from pickle import PickleBuffer
 from typing import Any, Final, Generic, Self, TypeAlias, TypeVar, cast
@@ -451,33 +450,6 @@ def _allocate(size: int) -> Any:
     """
     buffer = arena().allocate(size) if size <= _KEPT_UP_TO else None
     return buffer or memory.allocate_alone(size)
-
-
-@dataclass(slots=True)
-class UnwrappedArguments(Arguments):
-    """Arguments in which handles of shared values were replaced by the values."""
-
-    unwrapped: frozenset[int | str]
-    """The positions and names of the arguments that were replaced."""
-
-
-def with_values(arguments: Arguments) -> Arguments:
-    """Return *arguments* with each shared handle replaced by its value."""
-    args, kwargs = arguments.args, arguments.kwargs
-    if Shared not in map(type, args) and Shared not in map(type, kwargs.values()):
-        return arguments
-    handles: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
-    return UnwrappedArguments(
-        tuple(_value_of(argument) for argument in args),
-        {name: _value_of(argument) for name, argument in kwargs.items()},
-        frozenset(
-            position for position, argument in handles if isinstance(argument, Shared)
-        ),
-    )
-
-
-def _value_of(argument: Any) -> Any:
-    return argument.value if isinstance(argument, Shared) else argument
 
 
 @contextmanager

@@ -50,7 +50,7 @@ from flowpregel.errors import (
 )
 from flowpregel.executors.attempt import call, call_checked, publish_outputs
 from flowpregel.executors.calls import CallFuture, Unresolved
-from flowpregel.executors.shared import with_values
+from flowpregel.executors.handles import with_values
 
 R = TypeVar("R")
 MappedCall: TypeAlias = tuple[CallFuture[Any], int | None]

@@ -33,7 +33,7 @@ import pickle
 import pickletools
 import struct
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
@@ -234,6 +234,9 @@ class PythonCodec:
         {'a': (1, {2})}
     """
 
+    # `PartsCodec` replaces this, because joining copies large buffers.
+    _joined: Callable[[Iterable[Any]], Any] = staticmethod(b"".join)
+
     def encode(self, value: Any) -> bytes:
         """Return *value* as bytes."""
         if type(value) is int:
@@ -256,9 +259,10 @@ class PythonCodec:
             return _PLAIN + data
         sizes = [(view.nbytes << 1) | view.readonly for view in buffers]
         head = _SIZES.pack(_PARTS, len(main), len(sizes), len(data))
-        return b"".join(
+        encoded: bytes = self._joined(
             (head, struct.pack(f">{len(sizes)}Q", *sizes), main, data, *buffers)
         )
+        return encoded
 
     def decode(self, data: bytes) -> Any:
         """Return the value that was encoded.
@@ -309,6 +313,26 @@ class PythonCodec:
             # The pickle is loaded again by our own unpickler, whose error names the
             # missing class.
         return _Unpickler(io.BytesIO(data), main, buffers, renames).load()
+
+
+class PartsCodec(PythonCodec):
+    """A `PythonCodec` for values that are written to a file of their own.
+
+    Example:
+        >>> b"".join(PartsCodec().parts_of((1, 2))) == PythonCodec().encode((1, 2))
+        True
+    """
+
+    _joined = staticmethod(tuple)
+
+    def parts_of(self, value: Any) -> Sequence[Any]:
+        """Return the parts of the encoded *value*, without copies of large buffers.
+
+        Raises:
+            Exception: *value* cannot be encoded.
+        """
+        encoded: Any = self.encode(value)
+        return encoded if isinstance(encoded, tuple) else (encoded,)
 
 
 def _decompressed(data: bytes) -> bytes:

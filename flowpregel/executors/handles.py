@@ -1,0 +1,62 @@
+"""The replacement of handles among the arguments of a call by their values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from flowpregel._core.records import Arguments
+from flowpregel.executors.shared import Shared
+from flowpregel.executors.stored import Stored
+
+_HANDLES: Final = frozenset({Shared, Stored})
+
+
+@dataclass(slots=True)
+class UnwrappedArguments(Arguments):
+    """Arguments in which handles of shared or stored values were replaced by the
+    values.
+    """
+
+    unwrapped: frozenset[int | str]
+    """The positions and names of the arguments that were replaced."""
+
+
+def has_handles(arguments: Arguments) -> bool:
+    """Return whether one of *arguments* as a whole is a handle."""
+    kinds = map(type, (*arguments.args, *arguments.kwargs.values()))
+    return not _HANDLES.isdisjoint(kinds)
+
+
+def with_values(arguments: Arguments) -> Arguments:
+    """Return *arguments* with each handle replaced by its value.
+
+    Raises:
+        Exception: A value cannot be read.
+    """
+    if not has_handles(arguments):
+        return arguments
+    args, kwargs = arguments.args, arguments.kwargs
+    values: dict[str, Any] = {}
+    for name, argument in kwargs.items():
+        values[name] = _value_of(argument)
+    return UnwrappedArguments(
+        tuple(map(_value_of, args)),
+        values,
+        frozenset(_positions_of_handles(args, kwargs)),
+    )
+
+
+def _value_of(argument: Any) -> Any:
+    return argument.value if type(argument) in _HANDLES else argument
+
+
+def _positions_of_handles(
+    args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Iterator[int | str]:
+    """Yield the position or the name of each argument that is a handle."""
+    items: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
+    for position, argument in items:
+        if type(argument) in _HANDLES:
+            yield position

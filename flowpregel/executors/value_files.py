@@ -1,0 +1,408 @@
+"""The files of stored values, in a local folder or an object store.
+
+A file is the encoded value (see `flowpregel.storage.codec`), and is never changed. The
+name is the SHA-256 of the content, so ``sha256sum`` can check a file. SHA-256 is used
+because processors have instructions for it.
+
+A local file is written under another name, synced and renamed, so that no reader sees
+a part of it. An object store shows an object only when all of it has arrived.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from secrets import token_hex
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from urllib.parse import quote, unquote, urlsplit
+
+from flowpregel._interrupts import is_from_handler
+from flowpregel._urls import scheme_of, without_credentials
+from flowpregel.errors import (
+    ConfigurationError,
+    StoredValueError,
+    StoreError,
+    ValueEncodingError,
+)
+from flowpregel.executors.base import HOST
+from flowpregel.storage.codec import MissingClass, PartsCodec, ValueCodec
+from flowpregel.storage.drafts import sync_path
+from flowpregel.storage.errors import extra_module, of_system
+
+_WITHOUT_THREAD: Final = "no-thread"
+"""The name of the folder for values that are written outside of runs, or in runs
+without an id.
+"""
+_LONGEST_NAME: Final = 200
+"""The number of bytes from which the name of a thread's folder is shortened. File
+systems allow 255.
+"""
+_KEPT_UP_TO: Final = 256 << 20
+"""The size, in bytes, up to which this process keeps the content that it read last."""
+_LOST: Final = (
+    "if it is lost, take back the call that wrote it (`flowpregel redo`) and run again"
+)
+
+
+Parts: TypeAlias = Sequence[bytes | memoryview]
+"""The content of a file, in parts."""
+
+
+class WrittenValue(NamedTuple):
+    """The file that a value was written to."""
+
+    location: str
+    """The absolute path or the URL of the file."""
+    digest: str
+    nbytes: int
+
+
+class ValueFiles(Protocol):
+    """The files of one file system. Each method gets the path in this file system."""
+
+    is_local: bool
+
+    def write(self, path: str, parts: Parts) -> None:
+        """Write a complete and durable file, and create its folder."""
+
+    def read(self, path: str) -> bytes:
+        """Return the content of a file."""
+
+    def delete(self, path: str) -> None:
+        """Delete a file, or a folder with everything in it."""
+
+
+# ---------------------------------------------------------------- values
+
+
+class _Content(NamedTuple):
+    """The content of a file, whose digest was verified."""
+
+    location: str
+    digest: str
+    data: bytes
+
+
+_NO_CONTENT: Final = _Content("", "", b"")
+_latest_content = _NO_CONTENT
+"""The content that this process has read last by fsspec, for tasks that get the same
+value one after the other.
+"""
+
+
+def write_value(
+    value: Any, folder: str | os.PathLike[str], thread_id: str | None
+) -> WrittenValue:
+    """Write *value* to a file of a thread.
+
+    Args:
+        value: The value.
+        folder: The path or the URL of the folder for all threads.
+        thread_id: The id of the thread, or None if there is no thread.
+
+    Raises:
+        ConfigurationError: *folder* cannot be the location of values.
+        ValueEncodingError: *value* cannot be pickled.
+        StoreError: The file cannot be written.
+    """
+    thread_folder = _folder_of_thread(folder, thread_id)
+    parts = _encoded_parts(value)
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    name = digest.hexdigest()
+    location = f"{thread_folder}/{name}"
+    files, path = _files_at(location)
+    with _translated(location, "written"):
+        files.write(path, parts)
+    return WrittenValue(location, name, _size_of_parts(parts))
+
+
+def _encoded_parts(value: Any) -> Parts:
+    """Return the parts of the encoded *value*.
+
+    Raises:
+        ValueEncodingError: *value* cannot be pickled. The message names the part.
+    """
+    try:
+        return PartsCodec().parts_of(value)
+    except Exception as error:
+        if is_from_handler(error):
+            raise
+        # This codec searches for the part at fault, and raises the error that names it.
+        return [ValueCodec(None).encode(value, "a value for stored()")]
+
+
+def _size_of_parts(parts: Parts) -> int:
+    """Return the size of a file in bytes."""
+    return sum(memoryview(part).nbytes for part in parts)
+
+
+def read_value(location: str, digest: str) -> Any:
+    """Return the value in the file at *location*.
+
+    Raises:
+        StoredValueError: The file is missing, or its content has another digest.
+        StoreError: The file cannot be read for another reason.
+        ValueEncodingError: A class of the value cannot be imported.
+    """
+    content = _verified_content(location, digest)
+    try:
+        return PartsCodec().decode(content)
+    except MissingClass as missing:
+        raise ValueEncodingError(
+            f"the stored value {location} refers to {missing.name}, which cannot be "
+            f"imported on {HOST} ({missing.cause}): install or send its module there"
+        ) from missing.cause
+    except StoreError:
+        raise
+    except Exception as error:
+        if is_from_handler(error):
+            raise
+        raise ValueEncodingError(
+            f"the stored value {location} cannot be unpickled: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def _verified_content(location: str, digest: str) -> bytes:
+    """Return the content of the file at *location*, which has this digest."""
+    global _latest_content
+    latest = _latest_content
+    if (location, digest) == (latest.location, latest.digest):
+        return latest.data
+    files, path = _files_at(location)
+    try:
+        with _translated(location, "read"):
+            content = files.read(path)
+    except FileNotFoundError as error:
+        raise StoredValueError(
+            location,
+            digest,
+            f"does not exist on {HOST}: all machines must have its folder under this "
+            f"name; {_LOST}",
+        ) from error
+    actual = hashlib.sha256(content).hexdigest()
+    if actual != digest:
+        raise StoredValueError(
+            location,
+            digest,
+            f"was changed: its SHA-256 is {actual}, not {digest}. Restore the file, "
+            f"or delete it; {_LOST}",
+        )
+    # The system keeps the content of local files in memory by itself.
+    if not files.is_local and len(content) <= _KEPT_UP_TO:
+        _latest_content = _Content(location, digest, content)
+    return content
+
+
+def delete_value(location: str) -> None:
+    """Delete the file, or the folder with files, at *location*, if it exists.
+
+    Raises:
+        StoreError: The file cannot be deleted.
+    """
+    global _latest_content
+    _latest_content = _NO_CONTENT
+    files, path = _files_at(location)
+    with suppress(FileNotFoundError), _translated(location, "deleted"):
+        files.delete(path)
+
+
+def delete_values(folder: str | os.PathLike[str], thread_id: str | None) -> None:
+    """Delete the files of a thread, if there are any.
+
+    Raises:
+        ConfigurationError: *folder* cannot be the location of values.
+        StoreError: The files cannot be deleted.
+    """
+    delete_value(_folder_of_thread(folder, thread_id))
+
+
+@contextmanager
+def _translated(location: str, action: str) -> Iterator[None]:
+    """Translate each error in the context into a `StoreError`, which names *location*.
+
+    A `FileNotFoundError` is not translated.
+    """
+    text = without_credentials(location)
+    try:
+        yield
+    except (ConfigurationError, FileNotFoundError):
+        raise
+    except OSError as error:
+        raise of_system(error, text) from error
+    except Exception as error:
+        if is_from_handler(error):
+            raise
+        # The clients of object stores have errors of their own.
+        raise StoreError(
+            f"{text} cannot be {action} from {HOST}: {type(error).__name__}: {error}; "
+            "check the address, the rights and the network of this machine"
+        ) from error
+
+
+# ---------------------------------------------------------------- locations
+
+
+def _folder_of_thread(folder: str | os.PathLike[str], thread_id: str | None) -> str:
+    """Return the absolute path or the URL of a thread's folder."""
+    location: object = folder
+    if isinstance(folder, os.PathLike):
+        location = os.fspath(folder)
+    if not isinstance(location, str) or not location or "\0" in location:
+        raise ConfigurationError(
+            f"folder={folder!r} is not a folder: write a path, such as "
+            "'/shared/values', or a URL, such as 's3://bucket/values'"
+        )
+    scheme = scheme_of(location)
+    if scheme is None or scheme == "file":
+        location = os.path.abspath(_path_in_url(location))
+    return f"{location.rstrip('/')}/{_name_of_thread(thread_id)}"
+
+
+def _name_of_thread(thread_id: str | None) -> str:
+    """Return the name of a thread's folder, which differs for each thread."""
+    if thread_id is None:
+        return _WITHOUT_THREAD
+    name = quote(thread_id, safe="", errors="surrogatepass")
+    if name.startswith("."):
+        name = f"%2E{name[1:]}"
+    if len(name) <= _LONGEST_NAME:
+        return name or "%"
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    return f"{name[: _LONGEST_NAME - len(digest)]}{digest}"
+
+
+def _path_in_url(location: str) -> str:
+    """Return the path in a ``file://`` URL, or a path unchanged."""
+    if scheme_of(location) is None:
+        return location
+    parts = urlsplit(location)
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise ConfigurationError(
+            f"{location!r} is not the URL of a folder: write file:///PATH, or the path"
+        )
+    return unquote(parts.path)
+
+
+def _files_at(location: str) -> tuple[ValueFiles, str]:
+    """Return the file system of *location*, and the path in it.
+
+    Raises:
+        ConfigurationError: The scheme is unknown, or a package is missing.
+    """
+    if scheme_of(location) is None:
+        return LocalFiles(), location
+    text = without_credentials(location)
+    fsspec = extra_module("fsspec.core", f"the URL {text!r}", "fsspec")
+    try:
+        file_system, path = fsspec.url_to_fs(location)
+    except (ImportError, ValueError) as error:
+        raise ConfigurationError(
+            f"fsspec cannot use {text!r} on {HOST}: {error}. Write the path of a "
+            "folder, or a URL such as s3://BUCKET/PREFIX, and install the package of "
+            "its scheme, such as s3fs, on all machines"
+        ) from error
+    return RemoteFiles(file_system), path
+
+
+# ---------------------------------------------------------------- file systems
+
+
+class LocalFiles:
+    """The files of this machine, and of network file systems that it has mounted."""
+
+    is_local = True
+
+    def write(self, path: str, parts: Parts) -> None:
+        """Write a complete and durable file, and create its folder."""
+        with suppress(FileNotFoundError):
+            if os.path.getsize(path) == _size_of_parts(parts):
+                return
+        folder = os.path.dirname(path)
+        _make_folder(folder)
+        draft = os.path.join(folder, f".{os.path.basename(path)}-{token_hex(8)}")
+        try:
+            # A file of `tempfile` would be private to this user, but the tasks of other
+            # machines may run as other users.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            with open(os.open(draft, flags, 0o666), "wb", buffering=0) as file:
+                for part in parts:
+                    _write_all(file.fileno(), part)
+                os.fsync(file.fileno())
+            os.rename(draft, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(draft)
+            raise
+        sync_path(folder)
+
+    def read(self, path: str) -> bytes:
+        """Return the content of a file."""
+        with open(path, "rb", buffering=0) as file:
+            return file.readall()
+
+    def delete(self, path: str) -> None:
+        """Delete a file, or a folder with everything in it."""
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+
+
+def _make_folder(folder: str) -> None:
+    """Create a folder with all folders above it, durably."""
+    if os.path.isdir(folder):
+        return
+    parent = os.path.dirname(folder)
+    _make_folder(parent)
+    with suppress(FileExistsError):
+        os.mkdir(folder)
+    sync_path(parent)
+
+
+def _write_all(descriptor: int, data: bytes | memoryview) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+class RemoteFiles:
+    """The files of a file system of fsspec, such as a bucket.
+
+    Args:
+        file_system: The file system.
+    """
+
+    is_local = False
+
+    def __init__(self, file_system: Any) -> None:
+        self._file_system = file_system
+
+    def write(self, path: str, parts: Parts) -> None:
+        """Write a complete file, and create its folder."""
+        data = b"".join(parts)
+        try:
+            self._file_system.pipe_file(path, data)
+        except FileNotFoundError:
+            # Buckets have no folders, but file systems such as SFTP have. The folder
+            # above is not created, because it may be a bucket with a misspelled name.
+            folder = path.rpartition("/")[0]
+            self._file_system.mkdir(folder, create_parents=False)
+            self._file_system.pipe_file(path, data)
+
+    def read(self, path: str) -> bytes:
+        """Return the content of a file."""
+        return bytes(self._file_system.cat_file(path))
+
+    def delete(self, path: str) -> None:
+        """Delete a file, or a folder with everything in it."""
+        self._file_system.invalidate_cache()
+        names = self._file_system.find(path)
+        if names:
+            # The names are passed one by one, because a path with a `*` is a pattern.
+            self._file_system.rm(names)

@@ -1,0 +1,351 @@
+"""The files of stored values: their names, what they survive, and their errors."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+
+from flowpregel import Stored, stored
+from flowpregel._pickling.digest import digest_of
+from flowpregel.errors import (
+    ConfigurationError,
+    StoredValueError,
+    StoreError,
+    StoreFullError,
+    StoreReadOnlyError,
+    ValueEncodingError,
+)
+from flowpregel.executors import delete_stored
+from flowpregel.executors.value_files import write_value
+
+LARGE = 50_000
+
+
+@pytest.fixture
+def bucket() -> Iterator[str]:
+    """The URL of a bucket in this process's memory."""
+    yield "memory://bucket/values"
+    fsspec.filesystem("memory").store.clear()
+
+
+class CountingFiles(fsspec.get_filesystem_class("memory")):  # type: ignore[misc]
+    """Files in memory that counts how often one is read."""
+
+    protocol = "counting"
+    reads = 0
+
+    def cat_file(self, path: str, *args: Any, **options: Any) -> bytes:
+        """Return the content of a file."""
+        type(self).reads += 1
+        content: bytes = super().cat_file(path, *args, **options)
+        return content
+
+
+def locations_of(folder: Path, thread_ids: list[str | None]) -> list[Path]:
+    """Return the files in which the same value lies for each of some threads."""
+    return [
+        Path(write_value(1, folder, thread_id).location) for thread_id in thread_ids
+    ]
+
+
+VALUES = {
+    "int": 7,
+    "str": "ada \udc80",
+    "tuple": (1, {"a": [None]}),
+    "array": np.arange(LARGE),
+    "strided array": np.arange(LARGE)[::2],
+    "two arrays": [np.ones(LARGE), np.zeros(LARGE)],
+    "bytes": bytes(LARGE),
+}
+
+
+@pytest.mark.parametrize("kind", VALUES)
+@pytest.mark.parametrize("is_remote", [False, True], ids=["local", "remote"])
+def test_a_value_is_read_as_it_was_written(
+    kind: str, is_remote: bool, tmp_path: Path, bucket: str
+) -> None:
+    """Each time as a new copy."""
+    value = VALUES[kind]
+
+    handle = stored(value, folder=bucket if is_remote else tmp_path)
+
+    np.testing.assert_equal(handle.value, value)
+    np.testing.assert_equal(handle.value, value)
+    assert type(value).__name__ == handle.type_name
+
+
+@pytest.mark.parametrize("is_remote", [False, True], ids=["local", "remote"])
+def test_a_reader_may_write_to_its_copy(
+    is_remote: bool, tmp_path: Path, bucket: str
+) -> None:
+    """The next reader does not see it."""
+    handle = stored(np.zeros(LARGE), folder=bucket if is_remote else tmp_path)
+
+    handle.value[:] = 1
+
+    assert 0 == handle.value.sum()
+
+
+def test_a_file_has_the_name_of_its_digest(tmp_path: Path) -> None:
+    """In a folder of its thread; equal bytes are one file."""
+    handles = [stored([1, 2], folder=tmp_path) for _ in range(2)]
+
+    file = Path(handles[0].location)
+    assert handles[0] == handles[1]
+    assert [file] == [*tmp_path.rglob("*")][1:]
+    assert file.name == handles[0].digest
+    assert file.name == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert tmp_path / "no-thread" == file.parent
+    assert file.stat().st_size == handles[0].nbytes
+
+
+def test_a_handle_shows_type_and_size(tmp_path: Path) -> None:
+    """And is small, whatever the value is."""
+    handle = stored(bytes(5_000_000), folder=tmp_path)
+
+    assert "<stored bytes, 5.0 MB>" == repr(handle)
+    assert len(pickle.dumps(handle)) < 500
+    assert handle == pickle.loads(pickle.dumps(handle))
+
+
+def test_a_call_is_known_by_the_content_wherever_the_file_is(tmp_path: Path) -> None:
+    """A folder may be moved, or be named otherwise on another machine."""
+    first, second = (stored("a", folder=tmp_path / name) for name in ("x", "y"))
+    other = stored("b", folder=tmp_path / "x")
+
+    assert digest_of(first) == digest_of(second)
+    assert digest_of(first) != digest_of(other)
+
+
+def test_each_thread_has_a_folder_of_its_own_in_the_folder(tmp_path: Path) -> None:
+    """Whatever its id is."""
+    thread_ids = [None, "", ".", "..", "../a", "a/b", "%2E", "é", "\udc80"]
+    thread_ids += ["a" * 1_000, "a" * 1_001]
+
+    files = locations_of(tmp_path, thread_ids)
+
+    assert len(thread_ids) == len({file.parent for file in files})
+    assert {tmp_path} == {file.parent.parent for file in files}
+
+
+def test_the_values_of_a_thread_are_deleted(tmp_path: Path, bucket: str) -> None:
+    """Those of other threads stay; to delete them again does nothing."""
+    for folder in (tmp_path, bucket):
+        first, second = (write_value(1, folder, thread_id) for thread_id in "ab")
+
+        delete_stored("a", folder=folder)
+        delete_stored("a", folder=folder)
+
+        assert 1 == Stored(*second, "int").value
+        with pytest.raises(StoredValueError):
+            _ = Stored(*first, "int").value
+
+
+def test_a_value_is_deleted_by_its_handle(tmp_path: Path, bucket: str) -> None:
+    """Once more does nothing."""
+    for folder in (tmp_path, bucket):
+        handle = stored("content of a deleted value", folder=folder)
+
+        handle.delete()
+        handle.delete()
+
+        with pytest.raises(StoredValueError):
+            _ = handle.value
+
+
+@pytest.mark.parametrize("name", ["plain", "with space", "a%20b", "é"])
+def test_the_url_of_a_local_folder_is_its_path(name: str, tmp_path: Path) -> None:
+    """No package is needed for it."""
+    folder = tmp_path / name
+
+    assert stored(1, folder=folder.as_uri()) == stored(1, folder=folder)
+
+
+def test_a_relative_folder_becomes_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next reader has another working directory."""
+    monkeypatch.chdir(tmp_path)
+    handle = stored(1, folder="values")
+
+    assert os.path.isabs(handle.location)
+    assert tmp_path / "values" == Path(handle.location).parent.parent
+
+
+# ------------------------------------------------ errors
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    """With what to do."""
+    handle = stored(1, folder=tmp_path)
+    os.unlink(handle.location)
+
+    with pytest.raises(StoredValueError) as caught:
+        _ = handle.value
+
+    assert handle.location in str(caught.value)
+    assert "does not exist on" in str(caught.value)
+    assert "flowpregel redo" in str(caught.value)
+    assert str(caught.value) == str(pickle.loads(pickle.dumps(caught.value)))
+
+
+@pytest.mark.parametrize("change", ["flipped", "cut", "longer"])
+def test_a_changed_file_is_refused(change: str, tmp_path: Path) -> None:
+    """Before anything in it is unpickled."""
+    handle = stored({"a": 1}, folder=tmp_path)
+    file = Path(handle.location)
+    data = file.read_bytes()
+    changed = {"flipped": data[:-1] + b"!", "cut": data[:-1], "longer": data + b"!"}
+    file.write_bytes(changed[change])
+
+    with pytest.raises(StoredValueError, match=f"was changed.*{handle.digest}"):
+        _ = handle.value
+
+
+def test_a_file_that_was_cut_is_written_again(tmp_path: Path) -> None:
+    """By a call that runs again; a file of the right size is left as it is."""
+    handle = stored({"a": 1}, folder=tmp_path)
+    os.truncate(handle.location, 3)
+
+    assert {"a": 1} == stored({"a": 1}, folder=tmp_path).value
+
+
+def test_a_part_that_cannot_be_pickled_is_named(tmp_path: Path) -> None:
+    """Nothing is written."""
+    with pytest.raises(ValueEncodingError, match=r"value\['lock'\] is a _thread.lock"):
+        stored({"lock": threading.Lock()}, folder=tmp_path)
+
+    assert [] == [*tmp_path.iterdir()]
+
+
+def test_a_class_that_is_gone_is_named(tmp_path: Path) -> None:
+    """As is the file."""
+    module = type(sys)("module_of_a_stored_class")
+    module.Row = type("Row", (), {"__module__": module.__name__})  # type: ignore[attr-defined]
+    sys.modules[module.__name__] = module
+    handle = stored(module.Row(), folder=tmp_path)
+    del sys.modules[module.__name__]
+
+    with pytest.raises(ValueEncodingError, match=r"module_of_a_stored_class\.Row"):
+        _ = handle.value
+
+
+def test_a_full_disk_is_an_error_that_leaves_no_file(tmp_path: Path) -> None:
+    """As a limit on the size of files is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LARGE, hard))
+    try:
+        with pytest.raises(StoreFullError, match="make room"):
+            stored(bytes(2 * LARGE), folder=tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert [] == [*(tmp_path / "no-thread").iterdir()]
+
+
+@pytest.mark.skipif(
+    os.geteuid() == 0, reason="a user other than root is needed to be without rights"
+)
+def test_a_folder_without_rights_is_named(tmp_path: Path) -> None:
+    """With what to check."""
+    tmp_path.chmod(0o500)
+    with pytest.raises(StoreReadOnlyError, match="check the permissions"):
+        stored(1, folder=tmp_path)
+
+
+def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
+    """It cannot have a folder of a thread."""
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="leads through a file"):
+        stored(1, folder=tmp_path / "file")
+
+
+@pytest.mark.parametrize("folder", ["", "a\0b", None, 7, b"folder"])
+def test_what_is_no_folder_is_refused(folder: Any) -> None:
+    """With examples of folders."""
+    with pytest.raises(ConfigurationError, match="is not a folder: write a path"):
+        stored(1, folder=folder)
+
+
+def test_a_file_url_of_another_host_is_refused() -> None:
+    """It would be a path of this machine."""
+    with pytest.raises(ConfigurationError, match="write file:///PATH"):
+        stored(1, folder="file://server/values")
+
+
+def test_an_unknown_scheme_is_refused() -> None:
+    """With what it may be, and without the password."""
+    with pytest.raises(ConfigurationError, match=r"'nosuch://\.\.\.@bucket.*s3fs"):
+        stored(1, folder="nosuch://me:secret@bucket/values")
+
+
+def test_a_missing_fsspec_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the extra that has it."""
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    with pytest.raises(ConfigurationError, match=r"install flowpregel\[fsspec\]"):
+        stored(1, folder="memory://bucket")
+
+
+def test_an_error_of_a_bucket_is_told_with_its_address() -> None:
+    """Whatever its class is."""
+
+    class Failing(fsspec.AbstractFileSystem):  # type: ignore[misc]
+        protocol = "failing"
+
+        def pipe_file(self, *_: Any, **__: Any) -> None:
+            raise ArithmeticError("no credentials")
+
+    fsspec.register_implementation("failing", Failing, clobber=True)
+
+    with pytest.raises(StoreError, match=r"failing://bucket.*ArithmeticError: no cred"):
+        stored(1, folder="failing://bucket")
+
+
+# ------------------------------------------------ reading and writing
+
+
+def test_a_remote_value_is_read_once_for_tasks_in_a_row() -> None:
+    """As long as no other one is read."""
+    fsspec.register_implementation("counting", CountingFiles, clobber=True)
+    first, second = (stored(name, folder="counting://x") for name in ("1st", "2nd"))
+
+    assert ["1st"] * 5 == [first.value for _ in range(5)]
+    assert 1 == CountingFiles.reads
+    assert ["2nd", "1st"] == [second.value, first.value]
+    assert 3 == CountingFiles.reads
+
+
+KILLED = """
+import os, signal, sys
+from flowpregel import stored
+
+def end(descriptor):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+os.fsync = end
+stored(bytes(1_000_000), folder=sys.argv[1])
+"""
+
+
+@pytest.mark.slow
+def test_a_writer_that_is_killed_leaves_no_visible_file(tmp_path: Path) -> None:
+    """Its draft is hidden, and the next writer is not disturbed by it."""
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert -signal.SIGKILL == ended.returncode
+    assert all(file.name.startswith(".") for file in files)
+    assert bytes(1_000_000) == stored(bytes(1_000_000), folder=tmp_path).value
