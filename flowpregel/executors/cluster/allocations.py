@@ -1,7 +1,8 @@
-"""The GPUs and the memory that a coordinator holds in the engine's books.
+"""The GPUs and the memory that the engine (Dask, Ray) has reserved for a coordinator.
 
-An allocation is a task of the engine that waits, as a slot is. It has no CPU, but the
-GPUs and the memory of one task of the coordinator::
+An allocation is, like a slot, a task of the engine that only waits, so that the engine
+counts its resources as taken. It takes no CPU, but the GPUs and the memory of one task
+of the coordinator::
 
     a task waits --> request --> the engine's queue --> it begins on some machine
                                                                 |
@@ -35,34 +36,38 @@ from flowpregel.executors.processes.coordinator.io_loop import IOLoop
 IDLE_SECONDS: Final = 1.0
 """Seconds after which a slot or an allocation that no task needs is released."""
 TURN_SECONDS: Final = 1.0
-"""Seconds for which a slot or an allocation gets batches while further tasks wait.
+"""Seconds for which a slot or an allocation gets batches of tasks while further tasks
+wait. Then its turn ends, and it is released.
 
 The engine's queue may give all CPUs to one program, and then to the next one. So the
 tenth of ten programs waits for nine turns.
 """
 RENEWAL_RATE: Final = 50.0
-"""The greatest number of requests that are repeated in a second, on average, because
-the engine's scheduler has work with each.
+"""The maximum number of requests that are repeated in a second, on average. It is
+limited because each request costs the engine's scheduler time.
 """
 
 
 class AllocationDemand(NamedTuple):
-    """The waiting tasks that need allocations of one size."""
+    """The waiting tasks that need allocations of the same size (the same GPUs and
+    memory).
+    """
 
     tasks: int
     """The number of tasks."""
     addresses: Sequence[str] = ()
     """The addresses of the machines that can run the tasks, or an empty sequence if the
-    engine may choose any.
+    engine may choose any machine.
     """
 
 
 class SizeTurns:
     """The turns of allocations of different sizes.
 
-    An engine gives one GPU to a small request before it gives two to a large one. So
-    while sizes compete, there is one request at a time. Its size is the one whose last
-    task has begun longest ago.
+    As soon as one GPU is free, an engine gives it to a request for one, so a request
+    for two might wait forever. So while tasks wait for different sizes of the same
+    resource, only one allocation is requested at a time. Its size is the one of which
+    the last task began longest ago.
     """
 
     def __init__(self) -> None:
@@ -70,7 +75,9 @@ class SizeTurns:
         """The sizes that are needed. The first has waited longest."""
 
     def note_batch(self, size: AllocationSize) -> None:
-        """Note that a task with an allocation of *size* begins."""
+        """Note that a task with an allocation of *size* begins, so that the other sizes
+        come first.
+        """
         self._sizes.pop(size, None)
         self._sizes[size] = None
 
@@ -78,10 +85,10 @@ class SizeTurns:
         self,
         demands: Mapping[AllocationSize, AllocationDemand],
     ) -> dict[AllocationSize, AllocationDemand]:
-        """Return the demands for which there should be requests now.
+        """Return the part of *demands* for which allocations should be requested now.
 
         Args:
-            demands: The waiting tasks, by the size that they need.
+            demands: The waiting tasks, by the size of their allocations.
         """
         if len(demands) < 2:
             self._sizes = dict.fromkeys(demands)
@@ -103,14 +110,15 @@ Submit: TypeAlias = Callable[[Sequence[int], AllocationSize, Sequence[str]], Non
 
 
 class AllocationLedger:
-    """The allocations of one coordinator, which are numbered like its slots.
+    """The allocations of one coordinator, begun and requested. Slots and allocations
+    have numbers from the same series.
 
-    The `SlotLedger` calls all methods.
+    Only the `SlotLedger` calls the methods.
 
     Args:
         hosts: The machines, each with the allocations that are held there.
         loop: The loop of the I/O thread.
-        ids: The numbers of further slots and allocations.
+        ids: An iterable of unused numbers for slots and allocations.
         submit: A function that requests allocations.
         release: A function that releases a slot or an allocation of a machine, or
             withdraws its request if there is no machine.
@@ -130,15 +138,17 @@ class AllocationLedger:
         self._submit = submit
         self._release = release
         self._requests: dict[int, AllocationSize] = {}
-        """The allocations that have not begun, oldest request first."""
+        """The requested allocations that have not begun, by number, the oldest request
+        first.
+        """
         self._demands: Mapping[AllocationSize, AllocationDemand] = {}
         self._has_timer = False
-        """True if a timer will release idle allocations."""
+        """True while a timer is set that will release idle allocations."""
         self._next_renewal_at = 0.0
 
     @property
     def is_requesting(self) -> bool:
-        """True if some allocations have not begun."""
+        """True if an allocation is requested that has not begun."""
         return bool(self._requests)
 
     def update(
@@ -146,11 +156,11 @@ class AllocationLedger:
         demands: Mapping[AllocationSize, AllocationDemand],
         can_request: bool,
     ) -> None:
-        """Request allocations for the waiting tasks, and release those that are not
-        needed.
+        """Request allocations for the waiting tasks, and withdraw or release those that
+        are not needed.
 
         Args:
-            demands: The waiting tasks, by the size that they need.
+            demands: The waiting tasks, by the size of their allocations.
             can_request: False if nothing may be requested now, because requests have
                 failed.
         """
@@ -176,7 +186,7 @@ class AllocationLedger:
         host: RemoteHost,
         gpus: Sequence[str],
     ) -> bool:
-        """Note that an allocation has begun on *host*.
+        """Note that the engine has begun an allocation on *host*.
 
         Args:
             slot: The number of the allocation.
@@ -234,8 +244,9 @@ class AllocationLedger:
         )
 
     def _renew(self) -> None:
-        """Withdraw all requests from time to time. They are repeated at the end of the
-        engine's queue, so the older requests of other programs come first.
+        """Withdraw all requests, if this was not done for a while. They are made again
+        at the end of the engine's queue, so that older requests of other programs come
+        first.
         """
         now = time.monotonic()
         number = len(self._requests)
@@ -250,13 +261,13 @@ class AllocationLedger:
         host: RemoteHost,
         missing: Counter[AllocationSize],
     ) -> None:
-        """Note which allocations of *host* are needed, and release those whose turn has
-        ended.
+        """Update which allocations of *host* are in use, needed or idle, and release
+        those whose turn has ended.
 
         Args:
             host: The machine.
-            missing: The number of tasks that wait for allocations, by size. It is
-                lowered by the allocations that are free.
+            missing: The number of tasks that wait for allocations, by size. The free
+                allocations of the machine are subtracted from it.
         """
         now = time.monotonic()
         host.slots.demand = 0
@@ -277,7 +288,9 @@ class AllocationLedger:
         allocation: Allocation,
         missing: Counter[AllocationSize],
     ) -> None:
-        """Note a free allocation of *host* for a task that waits, or as idle."""
+        """Count a free allocation of *host* for a waiting task. If there is none, note
+        that the allocation is idle.
+        """
         if host.is_open and missing[allocation.size]:
             missing[allocation.size] -= 1
             host.slots.demand += 1
@@ -291,14 +304,14 @@ class AllocationLedger:
         slot: int,
         delay: float,
     ) -> None:
-        """Release an allocation of *host*, and have the machine stop the idle worker
-        processes that may have memory on its GPUs.
+        """Release an allocation of *host*. If it has GPUs, the machine then stops the
+        idle worker processes that may have allocated memory on them.
 
         Args:
             host: The machine.
             slot: The number of the allocation.
             delay: The seconds after which worker processes are stopped, unless the same
-                GPUs are allocated again.
+                GPUs are allocated to this coordinator again.
         """
         allocation = host.slots.allocations[slot]
         self._release(
@@ -323,13 +336,16 @@ class AllocationLedger:
         gpus = set(released.gpus)
         for allocation in present:
             gpus -= set(allocation.gpus)
-        # If the machine, not the engine, has chosen the GPUs, their names are unknown
-        # here. Then workers are stopped only if no allocation with GPUs is left.
+        # If the pool on the machine has chosen the GPUs, and not the engine, their
+        # names are unknown here. Then workers are stopped only once no allocation with
+        # GPUs is left on the machine.
         if gpus or not (present or released.gpus):
             host.commands.append(("vacate", 0, 0, sorted(gpus)))
 
     def _await_idle(self) -> None:
-        """Set the timer for the allocation that is idle longest, if there is one."""
+        """Set the timer for the release of the allocation that has been idle longest,
+        if any is idle.
+        """
         oldest = inf
         for host in self._hosts.values():
             for allocation in host.slots.allocations.values():
@@ -355,7 +371,9 @@ def assign_allocation(
     batch: RemoteBatch,
     size: AllocationSize,
 ) -> None:
-    """Give a batch a free allocation of *size* on its machine, if there is one."""
+    """Assign a free allocation of *size* on the batch's machine to *batch*, if there is
+    one.
+    """
     allocation = batch.remote_host.free_allocation(size)
     if allocation is not None:
         allocation.batch_id = batch.id

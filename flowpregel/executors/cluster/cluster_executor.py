@@ -16,7 +16,7 @@ from flowpregel.executors.processes.coordinator.executor import PoolExecutor
 from flowpregel.executors.resources import SharedLimits
 
 _ROOM: Final = 2048
-"""The number of jobs that the pool takes at once for each slot of a machine."""
+"""The number of jobs that a run may pass to the pool at once, for each slot."""
 
 
 class ClusterExecutor(PoolExecutor):
@@ -24,9 +24,9 @@ class ClusterExecutor(PoolExecutor):
 
     Args:
         pool: The pool of all these machines.
-        ship: The modules and packages, or their names, whose code is sent by value,
-            because the machines lack them. A module of the user's own that a machine
-            reports as missing is added.
+        ship: The modules and packages (or their names) that the machines lack, so that
+            their code is sent with the tasks. A module of the user's own project is
+            added by itself when a machine reports it as missing.
 
     Raises:
         ConfigurationError: *ship* names a module that does not exist.
@@ -78,7 +78,9 @@ class ClusterExecutor(PoolExecutor):
         modules: Sequence[str],
         timeout: float,
     ) -> Iterator[ExecutorCheck]:
-        """Yield a check of each machine, and further ones for what it lacks."""
+        """Yield a check of each machine, and further checks for packages and modules
+        that differ or are missing there.
+        """
         self._start_pool()
         return checks_of_machines(self._cluster, modules, timeout)
 
@@ -96,6 +98,8 @@ class ClusterExecutor(PoolExecutor):
         contexts: Sequence[bytes],
         error: BaseException | None,
     ) -> None:
-        """Have workers exit the contexts of a run that has ended."""
+        """Make the workers exit the context managers of a run's `Context` channels,
+        after the run has ended.
+        """
         with self._encoder.by_value():
             super().leave(contexts, error)

@@ -1,4 +1,6 @@
-"""The tasks of one coordinator on a machine of a cluster, and their mailbox."""
+"""The tasks of one coordinator on a machine of a cluster, and the frames (messages) for
+the coordinator that wait to be fetched.
+"""
 
 from __future__ import annotations
 
@@ -24,23 +26,30 @@ from flowpregel.executors.processes.wire import messages, protocol
 from flowpregel.executors.processes.wire.protocol import Frame
 
 LONGEST_POLL: Final = 1.0
-"""Seconds after which a poll is answered, even if there are no frames."""
+"""Seconds after which a poll (a request of the coordinator for frames) is answered,
+even if there are no frames.
+"""
 _INLINE: Final = 1 << 20
-"""The greatest total size, in bytes, of the buffers of a message (frame) that are sent
-together with it, in the answer to a poll (a request of the coordinator for messages).
+"""The greatest total size, in bytes, of the large buffers that are sent together with
+their frame in the answer to a poll.
 
 The coordinator fetches larger buffers by requests of their own. So the answer to a poll
-stays small: it holds up no other message, and costs little if it is sent twice.
+stays small: it delays no other message, and costs little if it is sent twice.
 """
 _PAUSE: Final = 0.005
-"""Seconds between two answers with frames, so that small frames are sent together."""
+"""The minimum number of seconds between two answers with frames, so that small frames
+are sent together.
+"""
 GONE: Final = ExecutorUnavailableError("its coordinator did not respond")
 RELAYED: Final = Returned(())
-"""A placeholder for an outcome that was already sent to the coordinator."""
+"""A placeholder for an outcome that a worker's frame has already brought to the
+coordinator.
+"""
 
 
 class CoordinatorClient:
-    """The tasks of one coordinator on this machine, and their mailbox.
+    """The tasks of one coordinator on this machine, the mailbox of their events, and
+    the frames that wait for the coordinator.
 
     Args:
         name: The coordinator's name.
@@ -57,45 +66,60 @@ class CoordinatorClient:
         self.name = name
         self._loop = loop
         self.epoch: int = time.monotonic_ns()
-        """A number that no earlier client of the same coordinator has had."""
+        """A number that distinguishes this client from earlier ones of the same
+        coordinator on this machine.
+        """
         self.last_poll: float = time.monotonic()
         self.tasks: dict[str, InFlight] = {}
         self.batches: dict[int, set[str]] = {}
-        """The unfinished tasks of each batch."""
+        """The keys of the unfinished tasks of each batch, by the number of the
+        batch.
+        """
         self.slots: int = 0
-        """The number of the coordinator's tasks that may run at once."""
+        """The number of slots that the coordinator has here: the number of tasks that
+        may run at once.
+        """
         self._held_slots: dict[int, Future[None]] = {}
-        """The futures for the release of the slots that wait on this machine."""
+        """The futures that the engine's tasks for slots wait for, by the number of the
+        slot. Each is done when its slot is released.
+        """
         self.early_cancels: dict[str, bool] = {}
-        """The tasks that were cancelled before they arrived, with True if a running
-        task must be killed.
+        """The tasks that were cancelled before they arrived here, each with True if it
+        must be stopped even if it runs.
         """
         self.paused: list[WorkerProcess] = []
-        """The workers whose links are left unread."""
+        """The workers from which nothing is read for now, because too many frames
+        wait.
+        """
         self.outbox: deque[tuple[Any, ...]] = deque()
-        """The frames to send. Each consists of the batch, the pid, the buffers or their
-        key in `large_buffers`, and the fields of the frame.
+        """The frames that the coordinator has not confirmed. Each entry has the number
+        of the batch, the pid of the worker, the buffers or their key in
+        `large_buffers`, and the fields of the frame.
         """
         self.large_buffers: dict[int, Sequence[PickleBuffer]] = {}
-        """The buffers that the coordinator fetches, until it has them."""
+        """The large buffers that the coordinator fetches by separate requests, until it
+        has them.
+        """
         self._buffer_keys = count(1)
         self.size: int = 0
         """The size of the frames in the outbox, in bytes."""
         self._acked = 0
-        """The number of frames that the coordinator has received."""
+        """The number of frames that the coordinator has confirmed."""
         self._poll: Future[Sequence[Any]] | None = None
         self._next_answer_at = 0.0
         """The earliest monotonic time at which frames may be sent again."""
         self.is_closed: bool = False
         self.on_close: Callable[[], object] = nothing
-        """An action of the engine that removes the way to this client."""
+        """A function of the engine's plug-in that is called when this client ends, and
+        removes the way to it.
+        """
 
     def key(
         self,
         batch: int,
         number: int,
     ) -> str:
-        """Return the key of a task, which no other task of the machine has."""
+        """Return the key of a task, which is unique on this machine."""
         return f"{self.name}/{batch}/{number}"
 
     def relay(
@@ -105,7 +129,7 @@ class CoordinatorClient:
         pid: int = 0,
         buffers: Sequence[PickleBuffer] = (),
     ) -> None:
-        """Send a frame of *task* with the next answer."""
+        """Queue a frame of *task*, to be sent with the next answer to a poll."""
         _, batch, number = task.job.task.id.split("/")
         kind, flags, _, body = frame
         content: Sequence[PickleBuffer] | int = buffers
@@ -124,7 +148,9 @@ class CoordinatorClient:
         self.large_buffers.pop(key, None)
 
     def post(self, *events: Any) -> None:
-        """Note the ends of tasks."""
+        """Remove tasks that have ended. An end that no worker has sent is relayed to
+        the coordinator.
+        """
         for end in events:
             task_id, _ = end.task.job.key
             task = self.tasks.pop(task_id, None)
@@ -139,7 +165,9 @@ class CoordinatorClient:
         task: InFlight,
         end: Any,
     ) -> None:
-        """Send an outcome that no worker has sent: a death, timeout or cancellation."""
+        """Relay an outcome that no worker has sent: the death of the worker, a timeout
+        or a cancellation.
+        """
         span = end.span or Span(
             0,
             0.0,
@@ -147,8 +175,8 @@ class CoordinatorClient:
         )
         head = messages.pack_head(span)
         outcome = messages.pack_outcome(end.read().outcome, task.job.task.name)
-        # The flag CAUGHT is set, so that the coordinator does not use the duration as a
-        # measurement.
+        # With the flag CAUGHT, the coordinator does not use the duration for its
+        # estimates.
         frame = Frame(
             protocol.ENDED,
             protocol.CAUGHT,
@@ -169,13 +197,17 @@ class CoordinatorClient:
             del self.batches[batch]
 
     def hold(self, slot: int, released: Future[None]) -> None:
-        """Set *released* when the coordinator releases *slot*, or has ended."""
+        """Set the result of the future *released* when the coordinator releases *slot*,
+        or has ended.
+        """
         self._held_slots[slot] = released
         if self.is_closed:
             self.release(slot)
 
     def release(self, slot: int) -> None:
-        """Set the future of *slot*, if the slot waits on this machine."""
+        """End the wait of the engine's task for *slot*, if the slot is on this
+        machine.
+        """
         released = self._held_slots.pop(slot, None)
         if released is not None:
             released.set_result(None)
@@ -187,13 +219,15 @@ class CoordinatorClient:
         received: int,
         wants_frames: bool,
     ) -> None:
-        """Set *answer* as soon as there are frames, or after `LONGEST_POLL` seconds.
+        """Set the result of the future *answer* as soon as there are frames, or after
+        `LONGEST_POLL` seconds.
 
         Args:
             answer: The future to set.
-            epoch: The epoch in which the coordinator has counted frames.
-            received: The number of frames that the coordinator has received. These
-                frames are dropped.
+            epoch: The epoch of the client from which the coordinator has received these
+                frames.
+            received: The number of frames that the coordinator has received so far.
+                They are dropped here.
             wants_frames: False if the coordinator polls only to show that it is alive.
         """
         self.last_poll = time.monotonic()
@@ -224,7 +258,9 @@ class CoordinatorClient:
         *,
         empty: bool = False,
     ) -> None:
-        """Answer *poll*, if it still waits for an answer."""
+        """Answer *poll*, if it still waits for an answer, with all frames or (*empty*)
+        with none.
+        """
         if poll is None or poll is not self._poll:
             return
         self._poll = None
@@ -242,7 +278,7 @@ class CoordinatorClient:
             poll.set_result((pickled, *buffers))
 
     def close(self) -> None:
-        """Abandon all tasks, and release all slots."""
+        """Forget all tasks, and release all slots."""
         self.is_closed = True
         self.tasks.clear()
         self.large_buffers.clear()

@@ -1,4 +1,6 @@
-"""The methods with which a plug-in for an engine moves bytes and holds slots."""
+"""The methods that the plug-in for an engine (Dask, Ray) provides, to move bytes and to
+hold slots.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +11,22 @@ from typing import Any
 
 
 class ClusterEngine(ABC):
-    """The methods that an engine provides. A `RemotePool` calls all except `machines`
-    on its I/O thread, so they must not block.
+    """The methods that the plug-in for an engine provides. A `RemotePool` calls all
+    except `machines` on its I/O thread, so they must not block.
     """
 
     @abstractmethod
     def machines(self) -> Mapping[str, int] | None:
         """Return the number of CPUs of each machine, by the machine's address, or None
-        if there is no connection.
+        if there is no connection to the engine.
 
         This may block, and may raise any error.
         """
 
     @abstractmethod
     def put_buffer(self, address: str, data: memoryview) -> Any:
-        """Pass a buffer to the engine, for this machine and others, and return the
-        engine's handle of the buffer.
+        """Pass a buffer to the engine, and return the engine's handle of it. The
+        machine, and others later, get the buffer by this handle.
 
         Args:
             address: The machine's address.
@@ -62,7 +64,7 @@ class ClusterEngine(ABC):
 
         Args:
             slot: The number of the slot.
-            address: The address of the machine, or an empty text if the slot has not
+            address: The address of the machine, or an empty string if the slot has not
                 begun.
         """
 
@@ -73,13 +75,13 @@ class ClusterEngine(ABC):
         packed: bytes,
         buffers: Mapping[int, Any],
     ) -> Future[Any]:
-        """Call the method ``run`` of `pool_host` on a machine, and return a future for
-        its return.
+        """Call the method ``run`` of `pool_host` on a machine, and return a future that
+        is done when the method has returned.
 
         Args:
             address: The machine's address.
             packed: The batch.
-            buffers: The handles of the batch's large buffers, by key.
+            buffers: The engine's handles of the batch's large buffers, by key.
         """
 
     @abstractmethod
@@ -97,8 +99,8 @@ class ClusterEngine(ABC):
             args: The further arguments of the method.
 
         Returns:
-            A future for the method's result, which is a list of buffers or a false
-            value.
+            A future for the method's result, which is a list of buffers, or a false
+            value (None or an empty list).
         """
 
     def connect(self, address: str) -> Future[Any]:
@@ -113,15 +115,15 @@ class ClusterEngine(ABC):
         return self.call(address, "handshake")
 
     def booked_resources(self, address: str = "") -> Collection[str]:
-        """Return the names of the resources that the engine counts on a machine:
-        ``"gpus"`` and ``"memory"``, or some of these.
+        """Return the names of the resources for which the engine itself tracks how much
+        is in use on a machine: ``"gpus"``, ``"memory"``, both or none.
 
         The default implementation returns no names. Then `request_allocations` is not
-        called, and these resources are only counted by the pools.
+        called, and each coordinator tracks only what its own tasks use.
 
         Args:
             address: The address of a machine that has answered the handshake, or an
-                empty text for any machine that may come.
+                empty string for machines that the engine may add.
         """
         return ()
 
@@ -131,16 +133,17 @@ class ClusterEngine(ABC):
         amounts: Mapping[str, int],
         addresses: Sequence[str],
     ) -> None:
-        """Submit a task for each allocation, as `request_slots` does for slots. It
-        occupies GPUs and memory, but no CPU.
+        """Submit a task for each allocation, as `request_slots` does for slots. The
+        task occupies GPUs and memory, but no CPU.
 
         When it begins, `RemotePool.slot_begun` must be called, with the names of the
         GPUs if the engine has chosen these.
 
         Args:
             slots: The numbers of the allocations.
-            amounts: The number of ``"gpus"`` of each allocation, and the bytes of
-                ``"memory"``: those of `booked_resources` that its task needs.
+            amounts: The resources of each allocation: the number of ``"gpus"``, and the
+                bytes of ``"memory"``. Only resources in `booked_resources` are among
+                them.
             addresses: The addresses of the machines on which the allocations may begin,
                 or an empty sequence if the engine may choose any.
         """
@@ -149,8 +152,8 @@ class ClusterEngine(ABC):
     def can_grow(self) -> bool:
         """Return whether the engine may get further machines, or larger ones.
 
-        Then a task that no machine can run waits for such a machine for some time. The
-        default implementation returns False.
+        If it may, a task that no present machine can run waits some time for such a
+        machine. The default implementation returns False.
         """
         return False
 

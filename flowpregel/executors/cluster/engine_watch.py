@@ -1,4 +1,6 @@
-"""The machines that an engine has, and the time for which it has not answered."""
+"""The present list of the engine's machines, and a clock for the time since machines
+have answered.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 LOST_AFTER: Final = 10.0
-"""Seconds without an answer after which the batches of a machine are abandoned.
+"""Seconds without an answer from a machine after which its batches are abandoned.
 
-A machine abandons a coordinator that does not poll before this time is over.
+A machine gives up a coordinator that is silent after a shorter time
+(`machine.SILENCE`).
 """
 CHECK_EVERY: Final = 0.5
 """Seconds between two checks of the machines."""
@@ -23,9 +26,9 @@ Machines = Mapping[str, int]
 class AwakeClock:
     """A clock that stands still while this program is stopped.
 
-    A program that was stopped (Ctrl-Z, a paused virtual machine, a closed laptop) finds
-    on its return that everyone has been silent. On this clock the pause is short, so
-    the program asks once more before it abandons a machine.
+    When a program continues that was stopped (Ctrl-Z, a paused virtual machine, a
+    closed laptop), no machine has answered for a long time. On this clock the pause is
+    short, so the program asks the machines once more before it abandons them.
 
     Args:
         monotonic: A function that returns the time in seconds.
@@ -52,14 +55,15 @@ class AwakeClock:
 
 
 class EngineWatch:
-    """The engine's last answer about its machines. A dedicated OS thread requests it.
+    """The engine's latest answer about its machines, which an OS thread requests again
+    and again.
 
     Args:
         kind: The name of the engine, for errors.
         timeout: Seconds for which tasks wait if there is no machine.
         ask: A function that returns the engine's machines, or None if the engine is
             not connected. It may block, and may raise any error.
-        clock: The clock that measures silences.
+        clock: The clock on which the time since a machine's last answer is measured.
     """
 
     def __init__(
@@ -81,7 +85,7 @@ class EngineWatch:
 
     @property
     def size(self) -> int:
-        """The number of tasks that all machines run at once."""
+        """The number of tasks that all machines together can run at once."""
         return sum((self._answer or {}).values())
 
     def start(self) -> None:
@@ -103,7 +107,7 @@ class EngineWatch:
             time.sleep(CHECK_EVERY)
 
     def machines(self) -> Machines | None:
-        """Return the machines, or None if the engine does not answer.
+        """Return the engine's machines, or None if the engine does not answer.
 
         This advances the clock.
         """
@@ -120,12 +124,13 @@ class EngineWatch:
         machines: Machines | None,
         has_tasks: bool,
     ) -> str:
-        """Return the reason why no task can run, or an empty text while tasks wait.
+        """Return the reason why no task can run, or an empty string if there is none,
+        or none yet.
 
         Args:
             machines: The machines, as `machines` has returned them.
-            has_tasks: True if there are tasks. An engine that starts machines on demand
-                may have none until then.
+            has_tasks: True if tasks wait or run. Without tasks, an engine that starts
+                machines on demand may well have none.
         """
         if not has_tasks:
             self._had_machine_at = self.clock.now

@@ -1,9 +1,10 @@
-"""The handshake: before its first batch, a machine reports its versions and resources.
+"""The handshake: before a machine gets its first batch of tasks, it reports its
+versions and resources.
 
-Tasks travel as pickles and as frames of the worker protocol, which only the same
-versions of Python and flowpregel are known to read. So a machine with another version
-of one of these gets no tasks. The versions of other packages are compared afterwards
-(`package_versions`), because most differences do no harm.
+Tasks are sent as pickles, and as frames of the worker protocol. Both can be read
+reliably only by the same versions of Python and flowpregel. So a machine with another
+version of one of these gets no tasks. The versions of other packages are compared
+afterwards (`package_versions`), because most differences do no harm.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ class Greeting(NamedTuple):
     host: str
     """The machine's host name."""
     versions: str
-    """The versions of Python and flowpregel on the machine, for people."""
+    """The versions of Python and flowpregel on the machine, as text for messages."""
     refusal: str
-    """The reason why the machine cannot run tasks, or an empty text."""
+    """The reason why the machine cannot run tasks, or an empty string."""
     amounts: dict[str, float]
     """The amounts of the machine's resources."""
 
 
 def pack_report(amounts: Mapping[str, float]) -> bytes:
-    """Return the report of this machine for a coordinator.
+    """Return the answer of this machine to a coordinator's handshake, packed.
 
     Args:
         amounts: The amounts of the machine's resources.
@@ -55,10 +56,10 @@ def pack_report(amounts: Mapping[str, float]) -> bytes:
 
 
 def read_report(packed: bytes) -> Greeting:
-    """Return the answer of a machine to the handshake.
+    """Unpack the answer of a machine to the handshake.
 
     Args:
-        packed: The report of the machine.
+        packed: The packed report of the machine.
     """
     report: dict[str, Any] = pickle.loads(packed)
     return Greeting(
@@ -70,7 +71,9 @@ def read_report(packed: bytes) -> Greeting:
 
 
 def own_versions() -> dict[str, str]:
-    """Return the versions of this process that a machine and its coordinator share."""
+    """Return the versions of this process that must be the same on a machine and in the
+    coordinator.
+    """
     major, minor, *_ = sys.version_info
     python = f"{major}.{minor}"
     implementation = platform.python_implementation()
@@ -93,8 +96,8 @@ def versions_text(versions: Mapping[str, Any]) -> str:
 
 
 def version_difference(versions: Mapping[str, Any]) -> str:
-    """Return how the versions of a machine differ from those of this process, and what
-    to do about it, or an empty text if they are the same.
+    """Describe how the versions of a machine differ from those of this process, and
+    what to do about it. Return an empty string if they are the same.
 
     Args:
         versions: The versions of the machine, as `own_versions` returns them.

@@ -1,4 +1,6 @@
-"""The records of what a coordinator holds on one machine, in the engine's books."""
+"""The records of what the engine has reserved for a coordinator on one machine: slots
+(CPUs) and allocations (GPUs, memory).
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,16 @@ from flowpregel.executors.processes.coordinator.io_loop import Timer
 
 
 class AllocationSize(NamedTuple):
-    """The resources of one task in the engine's books, other than CPUs."""
+    """The resources other than CPUs that the engine reserves for one task."""
 
     gpus: int = 0
     memory: int = 0
     """The memory in bytes."""
 
     def competes_with(self, other: AllocationSize) -> bool:
-        """Return whether *other* is another size of the same resource."""
+        """Return whether *other* is a different size that needs one of the same
+        resources.
+        """
         if self == other:
             return False
         return bool((self.gpus and other.gpus) or (self.memory and other.memory))
@@ -30,26 +34,30 @@ class AllocationSize(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Allocation:
-    """The GPUs and the memory that the coordinator holds on a machine for one task."""
+    """The GPUs and the memory that the engine has reserved on a machine for one task of
+    the coordinator.
+    """
 
     size: AllocationSize
     gpus: Sequence[str] = ()
     """The names of the GPUs, if the engine has chosen them."""
     batch_id: int = 0
-    """The id of the last batch that has got the allocation, or 0."""
+    """The id of the last batch that was assigned this allocation, or 0."""
     first_used_at: float = inf
-    """The monotonic time of the first batch, at which its turn begins."""
+    """The monotonic time at which the first batch got the allocation, and its turn
+    began.
+    """
     is_leaving: bool = False
-    """True if the turn has ended, so that there are no further batches."""
+    """True if the turn has ended, so that the allocation gets no further batches."""
     idle_since: float = inf
-    """The monotonic time since which no task needs the allocation, or infinity."""
+    """The monotonic time since which no task needs the allocation, or infinity if one
+    does.
+    """
 
 
 @dataclass(slots=True)
 class HostSlots:
-    """The slots of the engine that the coordinator holds on one machine, and the
-    allocations.
-    """
+    """The slots and the allocations that the coordinator holds on one machine."""
 
     active: dict[int, float] = field(default_factory=dict)
     """The slots for which the machine gets batches, oldest first, each with the
@@ -59,11 +67,11 @@ class HostSlots:
     """The slots whose turn has ended. They are released when their batches have ended.
     """
     idle_timer: Timer | None = None
-    """The timer that releases the slots without a task, or None if there are none."""
+    """The timer that releases slots without a task, or None if there are none."""
     allocations: dict[int, Allocation] = field(default_factory=dict)
-    """The allocations, by number. None of them is a slot."""
+    """The allocations by number. They come in addition to the slots."""
     demand: int = 0
-    """The number of slots that allocations need, because their tasks wait."""
+    """The number of allocations whose task still waits for a slot on this machine."""
 
     @property
     def count(self) -> int:
@@ -71,14 +79,16 @@ class HostSlots:
         return len(self.active) + len(self.leaving)
 
     def all(self) -> list[int]:
-        """Return the slots. Those whose turn has ended come first."""
+        """Return the numbers of all slots. Those whose turn has ended come first."""
         return [*self.leaving, *self.active]
 
     def leave(
         self,
         last: float,
     ) -> None:
-        """End the turn of the slots that have begun by *last*, a monotonic time."""
+        """End the turn of the slots that began at or before *last*, a monotonic
+        time.
+        """
         for slot, begun in list(self.active.items()):
             if begun <= last:
                 del self.active[slot]
@@ -88,7 +98,7 @@ class HostSlots:
         self,
         slot: int,
     ) -> None:
-        """Remove *slot*, if it is among the slots or the allocations."""
+        """Remove the slot or allocation with the number *slot*, if there is one."""
         self.active.pop(slot, None)
         self.allocations.pop(slot, None)
         if slot in self.leaving:

@@ -1,4 +1,6 @@
-"""The named limits of an executor on a cluster, which the coordinator counts."""
+"""The named limits of an executor on a cluster. The coordinator keeps to them for all
+machines together.
+"""
 
 from __future__ import annotations
 

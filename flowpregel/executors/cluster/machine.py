@@ -9,9 +9,9 @@
     poll(commands) ----------> a message ------------> cancel, answer, ...
          <-------------------- frames, unread <------- outbox <- frames of the workers
 
-Frames of workers are passed on unchanged, and none of the user's objects is unpickled
-here. If a coordinator has not polled for a while, it counts as dead, and its tasks are
-ended.
+Frames (messages) of workers are passed on unchanged, and none of the user's objects is
+unpickled here. If a coordinator has not polled (requested frames) for a while, it is
+regarded as dead, and its tasks are ended.
 """
 
 from __future__ import annotations
@@ -68,11 +68,13 @@ SILENCE: Final = 5.0
 be dead.
 """
 _FULL: Final = 8 << 20
-"""The size, in bytes, of the messages (frames) that may wait for a coordinator to fetch
-them. If more wait, the workers that run the coordinator's tasks are not read for now.
+"""The size, in bytes, of the messages (frames) that may wait to be fetched by a
+coordinator. If more wait, nothing is read from the workers that run its tasks for now.
 """
 _CACHE_LIMIT: Final = 1 << 30
-"""The size, in bytes, of the buffers that are kept for later tasks."""
+"""The maximum size, in bytes, of the large buffers of arguments that are kept for later
+tasks.
+"""
 _SPARE_WORKERS: Final = 8
 """The number of idle workers that are kept, in addition to two for each CPU."""
 _task_ids: Final = count(1)
@@ -95,7 +97,7 @@ class RelayWorkerPool(Pool):
         self.resources.resize(self.settings)
 
     def vacate(self, gpus: Collection[str]) -> None:
-        """Stop the idle workers that may have memory on some GPUs.
+        """Stop the idle workers that may have allocated memory on some GPUs.
 
         Args:
             gpus: The names of the GPUs, or an empty collection for all.
@@ -173,15 +175,16 @@ def _collect_buffer(
     buffers: list[PickleBuffer],
     ref: BufferRef,
 ) -> BufferRef:
-    """Add a worker's shared buffer to *buffers*, and return a reference to its place in
-    the list.
+    """Add a buffer in a worker's shared memory to *buffers*, and return a reference to
+    its position in the list.
     """
     buffers.append(PickleBuffer(worker.reader.open(ref)))
     return BufferRef(1, len(buffers) - 1, ref.size)
 
 
 class RemotePoolHost(ProcessExecutor):
-    """The pool of one process of an engine, for all coordinators that use it.
+    """The pool of worker processes in one process of an engine, for all coordinators
+    that use this process.
 
     Args:
         size: The number of CPUs of the machine. It is also the number of idle worker
@@ -205,8 +208,9 @@ class RemotePoolHost(ProcessExecutor):
         amounts = dict(limits or {})
         amounts["cpus"] = size
         super().__init__(size, limits=amounts)
-        # Dask's workers are daemon processes, which must not have children, so the flag
-        # is cleared. The pool's workers end with this process in any case.
+        # Dask's workers are daemon processes, to which multiprocessing refuses
+        # children. So the flag is cleared. The pool's workers end with this process in
+        # any case.
         multiprocessing.current_process().daemon = False
         self._threads = ThreadPoolExecutor(1, "flowpregel-leaving")
         self._clients: dict[str, CoordinatorClient] = {}
@@ -244,8 +248,8 @@ class RemotePoolHost(ProcessExecutor):
         packages: Sequence[str],
         modules: Sequence[str],
     ) -> Future[list[bytes]]:
-        """Return a future for the versions of packages here, for the existing ones
-        among some modules, and for the time.
+        """Return a future for three answers: the versions of *packages* on this
+        machine, those of *modules* that exist here, and the time.
 
         Args:
             name: The name of the coordinator.
@@ -261,14 +265,16 @@ class RemotePoolHost(ProcessExecutor):
         keys: Sequence[int],
         *buffers: Any,
     ) -> Future[None]:
-        """Start a batch, and return a future for its arrival in the pool.
+        """Accept a batch of tasks, and return a future that is done when it is in the
+        pool.
 
         Args:
             name: The coordinator's name.
-            packed: The id of the batch, the number of the coordinator's slots, the code
-                of the tasks by digest, and an order for each task: number in the batch,
-                name, depth, timeout, resources, names of the GPUs if the engine has
-                chosen them, contexts, digest of the code, and body.
+            packed: The pickle of: the id of the batch, the number of the coordinator's
+                slots here, the packed code of the tasks by digest, and an order for
+                each task. An order has the number in the batch, name, depth, timeout,
+                resources, names of the GPUs if the engine has chosen them, contexts,
+                digest of the code, and body.
             keys: The keys of *buffers*.
             buffers: The large buffers that the tasks need.
         """
@@ -299,10 +305,12 @@ class RemotePoolHost(ProcessExecutor):
         codes: Mapping[bytes, bytes],
         share: Callable[[BufferRef], Any],
     ) -> InFlight:
-        """Return the task of an *order*, with its buffers in shared memory."""
+        """Return the pool's record of the task in *order*, with its large buffers in
+        shared memory.
+        """
         name, depth, timeout, resources, gpus, contexts, digest, body = order
-        # The call's arguments are passed on to the worker without being unpacked here,
-        # so this task has no input.
+        # The packed arguments are passed on to the worker, and not unpacked here. So
+        # this task has no input.
         planned = Task(
             key,
             Node(name=name, resources=resources),
@@ -332,7 +340,9 @@ class RemotePoolHost(ProcessExecutor):
         digest: bytes,
         codes: Mapping[bytes, bytes],
     ) -> NodeCode:
-        """Return the code with this digest, from the cache or else from *codes*."""
+        """Return the packed code with this digest, from the cache or else from
+        *codes*.
+        """
         code = self._codes.get(digest)
         if code is None:
             code = NodeCode(digest, codes[digest])
@@ -345,7 +355,7 @@ class RemotePoolHost(ProcessExecutor):
         commands: Sequence[Sequence[Any]],
         *arguments: Any,
     ) -> Future[Sequence[Any]]:
-        """Execute a coordinator's commands, and return a future for frames.
+        """Execute a coordinator's commands, and return a future for the next frames.
 
         Args:
             name: The name of the coordinator.
@@ -380,7 +390,8 @@ class RemotePoolHost(ProcessExecutor):
     def beat(self, name: str) -> Future[None]:
         """Note that a coordinator is alive, and return a future that is done.
 
-        While a large answer is on a slow link, this is the sign of life of both ends.
+        While a large answer travels over a slow network, this request and its answer
+        are the signs of life of both ends.
 
         Args:
             name: The name of the coordinator.
@@ -395,11 +406,12 @@ class RemotePoolHost(ProcessExecutor):
         name: str,
         key: int,
     ) -> Future[Sequence[Any]]:
-        """Return a future for an empty pickle and large buffers.
+        """Return a future for the large buffers under a key, with an empty pickle
+        before them, as in other answers.
 
         Args:
             name: The name of the coordinator.
-            key: The key that a frame has in place of the buffers.
+            key: The key that a frame contains in place of the buffers.
         """
         buffers = Future[Sequence[Any]]()
         buffers.set_result((b"", *self.client(name).large_buffers[key]))
@@ -411,7 +423,8 @@ class RemotePoolHost(ProcessExecutor):
         contexts: Sequence[bytes],
         body: bytes,
     ) -> Future[None]:
-        """Exit the contexts of a run in all workers. Return a future for the end.
+        """Make all workers exit the contexts of a run. Return a future that is done
+        when they have.
 
         Args:
             name: The name of the coordinator.
@@ -426,13 +439,13 @@ class RemotePoolHost(ProcessExecutor):
         buffers: Mapping[int, Any],
         ref: BufferRef,
     ) -> Any:
-        """Return a reference to a buffer in shared memory, or the buffer itself if
-        shared memory is full.
+        """Put a buffer of an argument into this pool's shared memory, and return the
+        reference to it. Return the buffer itself if the memory is full.
 
         Args:
             name: The coordinator's name.
             buffers: The large buffers of a batch, by key.
-            ref: The coordinator's reference.
+            ref: The coordinator's reference to the buffer.
         """
         key = (
             name,
@@ -455,7 +468,9 @@ class RemotePoolHost(ProcessExecutor):
     # ------------------------------------------------ methods for the I/O thread
 
     def _forget_buffer(self, client: CoordinatorClient, key: int) -> None:
-        """Free the memory of a buffer that no later task gets."""
+        """Free the memory of an argument's buffer, because no later task will get
+        it.
+        """
         with _lock:
             self._buffers.pop((client.name, key), None)
 
@@ -512,7 +527,9 @@ class RemotePoolHost(ProcessExecutor):
         verb: str,
         arguments: Sequence[Any],
     ) -> None:
-        """Execute a command about a task, which may not have arrived yet."""
+        """Execute a command about a task. If the task has not arrived yet, note a
+        cancellation for later.
+        """
         task = client.tasks.get(key)
         if task is not None:
             self._execute(verb, task, arguments)
@@ -534,7 +551,9 @@ class RemotePoolHost(ProcessExecutor):
             self._pool.answer(task, *arguments)
 
     def _end_gone_clients(self) -> None:
-        """End the tasks of coordinators that count as dead, and check again later."""
+        """End the tasks of coordinators that are regarded as dead, and check again
+        later.
+        """
         now = time.monotonic()
         for client in list(self._clients.values()):
             if client.last_poll + SILENCE < now:
@@ -565,7 +584,7 @@ def pool_host(
     coordinator: str,
     limits: Mapping[str, float] | None = None,
 ) -> RemotePoolHost:
-    """Return the pool of this process, with a client for *coordinator*.
+    """Return the pool of this process. *coordinator* is registered as one that uses it.
 
     The first call starts the pool. It is closed when the last coordinator has ended.
 

@@ -1,4 +1,4 @@
-"""The coordinator's calls of machines, and the signs of life in their answers."""
+"""The coordinator's requests to machines. Each answer is also a sign of life."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from flowpregel.executors.processes.coordinator.io_loop import IOLoop
 
 
 class MachineCalls:
-    """The calls of one coordinator, whose answers are handled on its I/O thread.
+    """The requests of one coordinator to machines, whose answers are handled on its I/O
+    thread.
 
     Args:
         engine: The engine that carries calls and answers.
@@ -41,7 +42,7 @@ class MachineCalls:
         method: Callable[..., Future[Any]],
         *args: Any,
     ) -> Future[Any]:
-        """Call a method of the engine, and return the future that it returns.
+        """Call a method of `ClusterEngine`, and return the future that it returns.
 
         If the method raises an error, a future with this error is returned.
 
@@ -62,8 +63,8 @@ class MachineCalls:
         return future
 
     def send_commands(self, host: RemoteHost) -> None:
-        """Send the pending commands to a machine that gets no tasks. They release
-        slots. The machine may be unable to understand them, so the answer is ignored.
+        """Send the pending commands to a machine that gets no tasks, for example to
+        release slots. The machine may not understand them, so the answer is ignored.
         """
         commands = host.take_commands()
         if not commands:
@@ -81,9 +82,9 @@ class MachineCalls:
     # ------------------------------------------------ signs of life
 
     def beat(self, host: RemoteHost) -> None:
-        """Request a sign of life of *host*, if its last answer is a while ago.
+        """Request a sign of life from *host*, if its last answer was a while ago.
 
-        The answer to a poll may be long on a slow link.
+        This is needed when a long answer to a poll takes time on a slow network.
         """
         silence = self._clock.now - host.last_seen
         if silence >= LONGEST_POLL and host.is_open and host.batches:
@@ -112,7 +113,7 @@ class MachineCalls:
         poll: Future[Any],
         commands: Sequence[Any],
     ) -> None:
-        """Call `allow_poll` with the same arguments after a while."""
+        """Call `allow_poll` with the same arguments after a short time."""
         callback = partial(self.allow_poll, host, poll, commands)
         self._loop.call_at(time.monotonic() + CHECK_EVERY, callback)
 
@@ -122,12 +123,14 @@ class MachineCalls:
         poll: Future[Any],
         commands: Sequence[Any],
     ) -> None:
-        """Let the next turn poll *host*.
+        """Allow the next poll (request for frames) of *host*, in the next turn of the
+        loop.
 
         Args:
             host: The machine.
             poll: The poll that was answered, or has failed.
-            commands: The commands of the poll that the machine may have missed.
+            commands: The commands that were sent with the poll, if the machine may have
+                missed them. They are sent again.
         """
         host.commands.extend(commands)
         if host.poll is poll:

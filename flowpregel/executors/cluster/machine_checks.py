@@ -1,8 +1,8 @@
 """The checks of a cluster's machines for ``flowpregel doctor``.
 
-Each machine gets the handshake of a run, and the request for its packages, modules and
-time. No slot is taken, and the machines end the coordinator's client when the executor
-is closed.
+Each machine gets the handshake, as in a run, and a request for its packages, modules
+and time. No slot is taken. When the executor is closed, the machines forget this
+coordinator.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from flowpregel.executors.cluster.remote_pool import RemotePool
 from flowpregel.executors.cluster.shipping import MODULE_ADVICE
 
 _CLOCK_DIFFERENCE: Final = 2.0
-"""The difference of two clocks, in seconds, that is reported."""
+"""The smallest difference between the clocks of two machines, in seconds, that is
+reported.
+"""
 
 
 class InspectedMachine(NamedTuple):
@@ -37,9 +39,9 @@ class InspectedMachine(NamedTuple):
 
     greeting: Greeting
     contents: Contents | None
-    """The packages and modules, or None if the machine gets no tasks."""
+    """The packages and modules of the machine, or None if it gets no tasks."""
     clock: float
-    """The seconds by which the machine's clock is ahead."""
+    """The seconds by which the machine's clock is ahead of this one."""
 
 
 class MachineInspection:
@@ -70,7 +72,8 @@ class MachineInspection:
         """Request the handshake."""
         host = self._pool.hosts.get(self.address)
         if host is not None:
-            # A machine that is used gets a farewell when the pool closes.
+            # With this flag, the machine gets a message when the pool closes, so that
+            # it forgets this coordinator.
             host.is_used = True
         self._calls.ask(self._on_greeted, self._pool.connect, self.address)
 
@@ -98,8 +101,8 @@ class MachineInspection:
         except BaseException as error:  # noqa: BLE001 - it is reported
             self.answer.set_exception(error)
             return
-        # The machine has read its clock at some moment between the request and the
-        # answer. So the difference of the clocks lies between these two bounds.
+        # The machine has read its clock at some time between the request and the
+        # answer. So the difference of the clocks lies between two bounds.
         earliest = contents.time - time.time()
         latest = contents.time - self._asked_at
         clock = earliest if earliest > 0 else min(latest, 0.0)
@@ -111,7 +114,8 @@ def checks_of_machines(
     modules: Sequence[str],
     timeout: float,
 ) -> Iterator[ExecutorCheck]:
-    """Yield a check of each machine of a pool, and further ones for what it lacks.
+    """Yield a check of each machine of a pool, and further checks for packages and
+    modules that differ or are missing there.
 
     Args:
         pool: The pool, which has been started.

@@ -11,13 +11,13 @@ from flowpregel.executors.processes.coordinator.resources import OF_THE_MACHINE
 
 
 def amounts_on(needs: Needs, totals: Mapping[str, float]) -> dict[str, float]:
-    """Return the amounts of a machine's resources that tasks with *needs* take on this
+    """Return the amounts of CPUs, memory and GPUs that a task with *needs* takes on a
     machine.
 
     Args:
         needs: The needs.
-        totals: The amounts that the machine has. An estimate of the memory, and the
-            CPUs of a task that runs alone, are never more.
+        totals: The amounts that the machine has. They are the limit for an estimate of
+            the memory, and for the CPUs of a task that must run alone.
     """
     amounts: dict[str, float] = {}
     for name in OF_THE_MACHINE:
@@ -35,7 +35,7 @@ def shortage(
     totals: Mapping[str, float],
     available: Mapping[str, float],
 ) -> dict[str, float]:
-    """Return the amounts that tasks with *needs* lack on a machine, by name.
+    """Return how much of each resource a task with *needs* lacks on a machine, by name.
 
     Args:
         needs: The needs.
@@ -54,7 +54,9 @@ def hosts_for(
     hosts: RemoteHosts,
     needs: Needs,
 ) -> list[RemoteHost]:
-    """Return the machines that could run tasks with *needs* if they ran no others."""
+    """Return the machines that could run a task with *needs* if they ran nothing
+    else.
+    """
     suitable: list[RemoteHost] = []
     for host in hosts.values():
         totals = host.totals
@@ -67,10 +69,11 @@ def allocation_size(
     hosts: RemoteHosts,
     needs: Needs | None,
 ) -> AllocationSize | None:
-    """Return the size of the allocation for a task with *needs*, or None if it needs
-    none, because no resource of the task is in the engine's books.
+    """Return the size of the allocation that the engine must reserve for a task with
+    *needs*, or None if the engine tracks none of the task's resources.
 
-    An estimate of the memory is counted by the coordinator alone.
+    If the memory is only an estimate, it is not in the allocation. The coordinator
+    alone keeps to it.
 
     Args:
         hosts: The machines.

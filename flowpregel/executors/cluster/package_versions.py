@@ -1,4 +1,5 @@
-"""The versions of installed packages, which a machine and its coordinator compare.
+"""The versions of installed packages, which are compared between a machine and the
+coordinator.
 
 The versions are those in the names of the folders ``NAME-VERSION.dist-info``. To read
 the metadata in these folders takes 500 ms for 110 packages, and their names 1 ms.
@@ -20,8 +21,8 @@ _FOLDER: Final = re.compile(r"(.+)-([^-]+)\.dist-info")
 _SEPARATORS: Final = re.compile("[-_.]+")
 _LIBRARY: Final = __name__.partition(".")[0]
 _PICKLER: Final = "cloudpickle"
-"""The package that packs functions by value. It is compared even if the program has not
-imported it yet.
+"""The package that pickles functions by value. Its versions are compared even if the
+program has not imported it yet.
 """
 _PACKAGES: Final = {
     "PIL": "pillow",
@@ -31,7 +32,9 @@ _PACKAGES: Final = {
     "sklearn": "scikit_learn",
     "yaml": "pyyaml",
 }
-"""The packages whose module has another name, by the name of the module."""
+"""The names of packages that differ from the name of their module, by the name of the
+module.
+"""
 
 
 class Contents(NamedTuple):
@@ -71,8 +74,8 @@ def imported_packages() -> Mapping[str, str]:
 
 
 def versions_of(modules: Iterable[str]) -> dict[str, str]:
-    """Return the versions of the packages of some top-level modules, and of
-    cloudpickle.
+    """Return the versions of the packages to which some top-level modules belong, and
+    of cloudpickle.
 
     Args:
         modules: The names of the modules.

@@ -1,16 +1,17 @@
 """The decisions of a coordinator, without I/O: which machine gets which waiting tasks.
 
-`place` is for machines what `assign` is for the workers of one machine, and it is used
-while a task in the pool has needs. The slots of limits, and rates, are counted for all
-machines together. CPUs, memory and GPUs are counted for each machine. A batch also
-needs a slot of the engine there. If its task takes several CPUs, the ledger of slots
-requests the others when the task has begun. A task with GPUs or memory that the engine
-counts needs an allocation there, too.
+`place` does for machines what `assign` does for the workers of one machine. It is used
+while a task in the pool has needs (resources that it takes while it runs). Limits and
+rates apply to all machines together, CPUs, memory and GPUs to each machine. On its
+machine, a batch also needs a slot, which is the engine's permission to run it. If the
+task takes several CPUs, further slots are requested when it has begun. If the engine
+itself tracks GPUs or memory, a task that takes them also needs an allocation (a
+reservation by the engine) there.
 
 `place` goes through the queue in order. The first task whose needs are free gets the
-machine with the least load among those that have what the task needs. A task whose
-needs are not free reserves what it lacks: the slots of limits, and the resources of the
-one machine that lacks least. So tasks behind it never starve it.
+machine with the least load among those that have enough free resources. A task whose
+needs are not free reserves what it lacks: slots of limits, and resources of the one
+machine on which it lacks least. So it never starves because of tasks behind it.
 """
 
 from __future__ import annotations
@@ -65,13 +66,14 @@ from flowpregel.executors.processes.coordinator.worker_life import WorkerState
 from flowpregel.policies import Resources
 
 _NO_MACHINE: Final = "cpus"
-"""The name of the resource that a task lacks if no known machine could ever run it, or
-if machines have not answered.
+"""The name of the resource that a task is said to lack if no known machine could ever
+run it, or if some machines have not reported their resources.
 """
 
 
 def _resources_on(host: RemoteHost, task: InFlight) -> Resources | None:
-    """Return the resources that *task* takes on *host*, for the pool of that machine.
+    """Return the resources that *task* takes on *host*, in the form in which the pool
+    of that machine gets them.
 
     Limits and rates are left out, because the coordinator counts them.
     """
@@ -95,7 +97,8 @@ def _resources_on(host: RemoteHost, task: InFlight) -> Resources | None:
 
 
 def order_of(host: RemoteHost, task: InFlight) -> tuple[Any, ...]:
-    """Return the fields of a task in a batch, which `RemotePoolHost.run` documents.
+    """Return the order for a task in a batch: the fields that `RemotePoolHost.run`
+    documents.
 
     Args:
         host: The machine that gets the batch.
@@ -127,12 +130,16 @@ class FreeMachine:
         self.totals: Mapping[str, float] = host.totals
         self.amounts: dict[str, float] = dict(host.totals)
         self.reserved: set[str] = set()
-        """The names of the resources that a waiting task has reserved."""
+        """The names of the resources of this machine that a waiting task has
+        reserved.
+        """
         for batch in host.batches.values():
             self._subtract(batch.load)
 
     def _subtract(self, load: WorkerLoad) -> None:
-        """Subtract what a batch takes. A task that waits for calls lends its CPUs."""
+        """Subtract what a batch takes, except the CPUs of a task that waits for calls,
+        which it lends.
+        """
         is_waiting = load.state is WorkerState.WAITING
         for name, amount in load.held.items():
             is_lent = is_waiting and name == "cpus"
@@ -140,13 +147,15 @@ class FreeMachine:
                 self.amounts[name] -= amount
 
     def suits(self, needs: Needs) -> bool:
-        """Return whether the machine could run tasks with *needs* if it ran no other
-        tasks.
+        """Return whether the machine could run a task with *needs* if it ran nothing
+        else.
         """
         return not shortage(needs, self.totals, self.totals)
 
     def lacking(self, needs: Needs) -> dict[str, float]:
-        """Return the amounts that tasks with *needs* lack on this machine, by name."""
+        """Return how much of each resource a task with *needs* lacks on this machine
+        now, by name. A resource that is reserved for another task is lacking too.
+        """
         lacking = shortage(needs, self.totals, self.amounts)
         if not needs.is_below:
             for name in self.reserved & needs.amounts.keys():
@@ -154,7 +163,9 @@ class FreeMachine:
         return lacking
 
     def missing_share(self, needs: Needs) -> float:
-        """Return the parts of the machine that tasks with *needs* lack, in total."""
+        """Return the sum of the fractions of the machine's resources that a task with
+        *needs* lacks.
+        """
         share = 0.0
         for name, amount in self.lacking(needs).items():
             share += amount / self.totals[name]
@@ -166,7 +177,7 @@ class FreeMachines:
 
     Args:
         hosts: The machines.
-        loads: The loads of the batches, and of the machines.
+        loads: The loads, as `loads_of` returns them.
         limits: The amounts of the limits and rates.
     """
 
@@ -181,7 +192,9 @@ class FreeMachines:
             FreeMachine(host) for host in hosts.values()
         ]
         self._shared: dict[str, float] = dict(limits.amounts)
-        """The free slots of each limit, and the free starts of each rate."""
+        """The free slots of each limit, and the number of tasks that each rate allows
+        to start now.
+        """
         self.is_quiet: bool = True
         """True if no machine runs a task."""
         for load in loads:
@@ -189,8 +202,8 @@ class FreeMachines:
         self.reserved: set[str] = set()
         """The names of the limits and rates for which a task waits."""
         self.blocked: dict[Needs | None, tuple[InFlight, set[str]]] = {}
-        """The needs that are not free, each with the first task that has them and the
-        names of the resources that the task lacks.
+        """The needs that cannot be met now, each with the first task that has them and
+        the names of the resources that this task lacks.
         """
 
     def _subtract(self, load: WorkerLoad) -> None:
@@ -201,8 +214,8 @@ class FreeMachines:
                 self._shared[name] -= amount
 
     def machine_for(self, task: InFlight) -> FreeMachine | None:
-        """Return the machine for *task*, or reserve what the task lacks and return
-        None.
+        """Return a machine for *task*. If there is none now, reserve what the task
+        lacks, and return None.
         """
         needs = task.needs or ONE_CPU
         lacking = self._lacking_limits(needs)
@@ -227,7 +240,9 @@ class FreeMachines:
         return lacking
 
     def _machine_with(self, needs: Needs) -> FreeMachine | None:
-        """Return the machine with the least load that has what *needs* lists."""
+        """Return the machine with the least load among those that can run a task with
+        *needs* now.
+        """
         size = allocation_size(self._hosts, needs)
         candidates: list[FreeMachine] = []
         for machine in self.machines:
@@ -244,9 +259,9 @@ class FreeMachines:
     def _reserve(self, needs: Needs) -> set[str]:
         """Reserve resources for waiting tasks with *needs*, on one machine.
 
-        The machine is the one on which the smallest share of the needs is missing. The
-        other machines remain free for other tasks, and no machine is reserved that
-        could never run the tasks.
+        It is the machine on which the task lacks the smallest share of the resources,
+        among those that could run it at all. The other machines remain free for other
+        tasks.
 
         Returns:
             The names of the resources that are reserved.
@@ -275,8 +290,8 @@ def _load_of(machine: FreeMachine) -> float:
 
 
 def loads_of(hosts: RemoteHosts) -> list[WorkerLoad]:
-    """Return the load of each batch, followed by an empty load for each machine: the
-    next batch of that machine.
+    """Return the loads that `place` gets: one for each batch, and then an idle one for
+    each machine, which stands for that machine's next batch.
 
     Args:
         hosts: The machines.
@@ -296,13 +311,14 @@ def place(
     limits: PoolLimits,
     passing: Collection[str] = (),
 ) -> Assignment:
-    """Return the next batch for one of *hosts*, if a task of *queue* can start.
+    """Return an assignment with the next batch and its machine, if a task of *queue*
+    can start now.
 
     Args:
         hosts: The machines.
         queue: The tasks that wait.
-        loads: The loads, as `loads_of` returns them. The batch is for one of the last,
-            which are those of the machines.
+        loads: The loads, as `loads_of` returns them. The batch is assigned to one of
+            the idle loads at the end, which stand for the machines.
         limits: The amounts of the limits and rates.
         passing: The names of the limits and rates that may become free although no task
             ends.
@@ -340,10 +356,11 @@ def _batch_from(
     first: InFlight,
     others: Iterator[InFlight],
 ) -> list[InFlight]:
-    """Return the batch that begins with *first*, and continues with *others*.
+    """Return a batch of *first* and of those *others* after it that have the same
+    needs.
 
-    The machine runs the tasks of a batch side by side, so tasks that take more than a
-    CPU are sent one by one.
+    The machine runs the tasks of a batch at the same time if it can, so tasks that take
+    more than one CPU are sent one by one.
     """
     needs = first.needs
     if needs is not None:
@@ -357,7 +374,7 @@ def _batch_from(
 
 
 class ClusterDemand(NamedTuple):
-    """The slots and allocations that the waiting tasks need."""
+    """The slots and allocations of the engine that the waiting tasks need."""
 
     batches: int
     """The number of batches that wait for a slot and need no allocation."""
@@ -370,9 +387,9 @@ class HostPlacement:
     Args:
         queue: The tasks that wait.
         hosts: The machines.
-        ledger: The limits, the rates, and the tasks that take them.
-        timeout: Seconds for which a task waits for a machine that can run it, if there
-            may be another machine.
+        ledger: The ledger of the limits and rates, and of the tasks that take them.
+        timeout: Seconds for which a task waits that no machine can run, if the engine
+            may get further machines.
     """
 
     def __init__(
@@ -415,8 +432,8 @@ class HostPlacement:
         self,
         tasks: Mapping[JobKey, InFlight],
     ) -> tuple[RemoteHost, list[InFlight]] | None:
-        """Do the same as `next_batch`, while a task in the queue or in flight has
-        needs.
+        """Do the same as `next_batch` for the case that a task in the queue or on a
+        machine has special needs.
         """
         hosts = [*self._hosts.values()]
         if self._must_meet_all():
@@ -436,8 +453,8 @@ class HostPlacement:
         return None
 
     def _must_meet_all(self) -> bool:
-        """Return whether a waiting task needs memory or GPUs, which only the handshake
-        of a machine reports.
+        """Return whether a waiting task needs memory or GPUs. All machines then get a
+        handshake, because only its answer contains the amounts.
         """
         for needs in self._queue.counts:
             if needs is None:
@@ -447,15 +464,18 @@ class HostPlacement:
         return False
 
     def allocate(self, batch: RemoteBatch) -> None:
-        """Assign an allocation on its machine to a batch, if its task needs one."""
+        """Assign an allocation on the batch's machine to *batch*, if its task needs
+        one.
+        """
         size = allocation_size(self._hosts, batch.load.needs)
         if size is not None:
             assign_allocation(batch, size)
             self._turns.note_batch(size)
 
     def slot_addresses(self) -> list[str]:
-        """Return the addresses of the machines that can run a waiting task without
-        allocated GPUs, or an empty list if all can, known or not.
+        """Return the addresses of the machines on which a slot is of use: they can run
+        a waiting task that needs no allocation of GPUs. Return an empty list if all
+        machines can.
         """
         suitable: list[RemoteHost] = []
         for needs in self._queue.counts:
@@ -466,7 +486,7 @@ class HostPlacement:
         return addresses if len(addresses) < len(self._hosts) else []
 
     def note_machines(self) -> None:
-        """Note what the machines have, which may have changed."""
+        """Pass the present amounts of the machines' resources to the ledger."""
         self._ledger.note_machines(largest_amounts(self._hosts))
 
     def refuse_unfit(
@@ -474,7 +494,7 @@ class HostPlacement:
         now: float,
         can_grow: bool,
     ) -> None:
-        """End the tasks that no machine can run.
+        """End the tasks that no machine can run with an error.
 
         Args:
             now: The present time.
@@ -496,11 +516,13 @@ class HostPlacement:
                     self._ledger.refuse(task, name)
                     break
             else:
-                # No machine has all the resources: each lacks a different one.
+                # Each of the task's amounts exists on some machine, but not all on one.
                 self._ledger.refuse(task, max(amounts))
 
     def demand(self) -> ClusterDemand:
-        """Return the slots and allocations that the waiting tasks need."""
+        """Return the slots and allocations of the engine that the waiting tasks need
+        now.
+        """
         waiting = 0
         startable = 0
         allocations: dict[AllocationSize, AllocationDemand] = {}
@@ -512,7 +534,8 @@ class HostPlacement:
                 waiting += number
                 startable += count
                 continue
-            # A task that waits for a limit should hold no GPU.
+            # No allocation is requested for tasks that must wait for a slot of a limit,
+            # so that they hold no GPU while they wait.
             earlier = allocations.get(size, AllocationDemand(0))
             free = max(0, most - self._limit_users(needs))
             count = int(min(number, free))
@@ -522,7 +545,8 @@ class HostPlacement:
             demand = self._allocation_demand(needs, size, count)
             allocations[size] = demand
             if not size.gpus:
-                # An engine that starts machines on demand gets requests for the others.
+                # Slots are requested for the remaining tasks, so that an engine that
+                # starts machines on demand learns of them.
                 waiting += count - demand.tasks
                 startable += count - demand.tasks
         batches = self._hosts.batch_count(self._queue, waiting)
@@ -532,7 +556,9 @@ class HostPlacement:
         )
 
     def _limit_users(self, needs: Needs) -> int:
-        """Return the number of batches that have slots of the limits in *needs*."""
+        """Return how many batches hold a slot of the limits in *needs*, for the limit
+        with the most.
+        """
         names = needs.amounts.keys() - {*OF_THE_MACHINE}
         users = Counter[str]()
         for host in self._hosts.values():
@@ -548,8 +574,9 @@ class HostPlacement:
     ) -> AllocationDemand:
         """Return the demand of *count* waiting tasks for allocations of one size.
 
-        The number of GPUs limits the allocations with GPUs, but allocations of memory
-        are limited by the number of CPUs that the tasks need as well.
+        The engine's GPUs themselves limit allocations with GPUs. Allocations of memory
+        alone are limited to the number of CPUs, because each of their tasks needs one
+        too.
         """
         suitable = hosts_for(self._hosts, needs)
         most = MOST_REQUESTS

@@ -41,32 +41,37 @@ from flowpregel.executors.processes.wire.serialization import BufferRef
 from flowpregel.executors.processes.wire.shared_memory import Arena, origin_of
 
 _BATCH_SECONDS: Final = 0.2
-"""Seconds for which a batch should keep a slot of a machine busy."""
+"""Seconds for which a batch of tasks should keep a slot of a machine busy."""
 _LEAST_SECONDS: Final = 0.02
-"""Seconds of work that are too short to be distributed among machines."""
+"""Seconds of work that are too little to be divided among machines."""
 _AHEAD: Final = 1.0
-"""The greatest duration, in seconds, of a task that is sent before a slot is free."""
+"""The greatest expected duration, in seconds, of tasks that are sent to a machine ahead
+of time, before a slot there is free.
+"""
 
 
 class Buffers(Arena):
-    """The large buffers of tasks, each of which the engine moves once for all tasks."""
+    """The large buffers of tasks' arguments. The engine gets each of them only once for
+    all tasks.
+    """
 
     def __init__(self) -> None:
         super().__init__(0)
         self._ids = count(1)
         self._shared: dict[int, tuple[RemoteBuffer, memoryview]] = {}
         self._unused: deque[int] = deque()
-        """The keys of buffers that no task will get any more. Finalizers append them.
+        """The keys of buffers that no task will get any more, appended by
+        finalizers.
         """
 
     def share(self, data: memoryview) -> BufferRef:
-        """Keep *data* until it is released."""
+        """Register *data* until it is released, and return a reference to it."""
         holder: Any = data.obj
         if origin_of(data) is None:
             buffer = self._new_buffer()
         else:
-            # The content of shared memory does not change, so one buffer is reused and
-            # the engine gets the content only once.
+            # The content of shared memory does not change. So all tasks get the same
+            # `RemoteBuffer`, and the engine gets the content only once.
             if not hasattr(holder, "remote_buffers"):
                 holder.remote_buffers = WeakKeyDictionary()
             if self not in holder.remote_buffers:
@@ -101,7 +106,7 @@ class Buffers(Arena):
         refs: Sequence[BufferRef],
         put: Callable[[memoryview], Any],
     ) -> dict[int, Any]:
-        """Return the engine's handles of buffers, by their keys.
+        """Return the engine's handles of buffers, by the key of the buffer.
 
         Args:
             refs: References to the buffers.
@@ -120,7 +125,8 @@ class Buffers(Arena):
         refs: Sequence[BufferRef],
         handles: Mapping[int, Any],
     ) -> None:
-        """Forget the engine's handles of the buffers of a task that was taken back.
+        """Forget the engine's handles of the buffers of a task that was taken back from
+        a machine.
 
         The machine that held a buffer may be lost. The engine gets the buffer again
         with the next batch.
@@ -151,16 +157,19 @@ class RemoteBuffer:
 
 @dataclass(slots=True)
 class Inbox:
-    """The position of the coordinator in the frames of one machine."""
+    """The count of the frames that the coordinator has received from one machine, so
+    that none is handled twice.
+    """
 
     epoch: int = 0
-    """The epoch of the machine's mailbox. In each epoch, frames are counted from zero.
+    """The epoch of the machine's client for this coordinator. A new client has a new
+    epoch, and its frames are counted from zero.
     """
     received: int = 0
-    """The number of frames that were received in this epoch."""
+    """The number of frames of this epoch that were received."""
     is_paused: bool = False
-    """True if the machine should send no frames, because a run has not read the earlier
-    frames yet.
+    """True if no more frames are requested for now, because a run has not handled the
+    earlier ones yet.
     """
 
     def new_frames(
@@ -169,7 +178,7 @@ class Inbox:
         first: int,
         frames: Sequence[Any],
     ) -> Sequence[Any]:
-        """Return the frames that were not received before, and count them.
+        """Return those of *frames* that were not received before, and count them.
 
         Args:
             epoch: The epoch of the frames.
@@ -186,19 +195,19 @@ class Inbox:
 
 @dataclass(slots=True)
 class MachineReport:
-    """The answers of a machine about itself."""
+    """The properties of a machine, from its answers and the engine's list."""
 
     nodename: str = ""
     """The machine's host name."""
     amounts: Mapping[str, float] = field(default_factory=dict)
     """The amounts of memory, in bytes, and of GPUs."""
     cpus: int = 0
-    """The number of CPUs, as the engine has listed it."""
+    """The number of CPUs, as listed by the engine."""
     is_compared: bool = False
     """True if the coordinator has requested the versions of the machine's packages."""
     booked: Collection[str] = ()
-    """The names of the resources that the engine counts on the machine: memory and
-    GPUs.
+    """The names of the resources whose use the engine itself tracks on the machine:
+    memory, GPUs, both or none.
     """
 
 
@@ -207,23 +216,23 @@ class HostMemory:
     """The large buffers that a machine keeps for the coordinator."""
 
     sent: set[int] = field(default_factory=set)
-    """The keys of the arguments of tasks that the machine may keep."""
+    """The keys of buffers of arguments that the machine may have kept."""
     commands: list[tuple[Any, ...]] = field(default_factory=list)
-    """The commands that free memory. They are sent with the next poll, and none is sent
-    for them.
+    """The commands that free memory. They are sent with the next poll (request for
+    frames), which is not made earlier because of them.
     """
 
     def forget(self, key: int) -> None:
-        """Have the machine free the buffer of an argument that no task will get any
-        more.
+        """Make the machine free its copy of an argument's buffer that no task will get
+        any more.
         """
         if key in self.sent:
             self.sent.remove(key)
             self.commands.append(("forget", 0, 0, key))
 
     def drop(self, key: int) -> None:
-        """Have the machine drop buffers of a result that the coordinator has fetched,
-        or does not need.
+        """Make the machine drop the buffers of a result that the coordinator has
+        fetched, or does not need.
         """
         self.commands.append(("drop", 0, 0, key))
 
@@ -236,28 +245,31 @@ class RemoteHost:
     slots: HostSlots = field(default_factory=HostSlots)
     batches: dict[int, RemoteBatch] = field(default_factory=dict)
     commands: list[tuple[Any, ...]] = field(default_factory=list)
-    """The commands that are sent to the machine at the end of the loop's turn."""
+    """The commands for the machine, which are sent at the end of this turn of the
+    loop.
+    """
     memory: HostMemory = field(default_factory=lambda: HostMemory())
     is_used: bool = False
-    """True if the machine gets a handshake, because a batch was sent to it or a task
-    waits for resources that it may have. Before, it has no pool of worker processes.
+    """True if the machine gets a handshake, because a batch was sent to it, or a task
+    waits for resources that it may have. A machine that is not used has no pool of
+    worker processes.
     """
     last_seen: float = 0.0
-    """The time of the machine's last answer, or of the first present batch, on the
-    clock of the `EngineWatch`.
+    """The time of the machine's last answer, or at which it got the oldest present
+    batch, on the clock of the `EngineWatch`.
     """
     report: MachineReport = field(default_factory=lambda: MachineReport())
     refusal: str | None = None
-    """The reason why the machine cannot run tasks, an empty text if it can, or None
+    """The reason why the machine cannot run tasks, an empty string if it can, or None
     until it has answered the handshake.
     """
     inbox: Inbox = field(default_factory=lambda: Inbox())
     poll: Future[Any] | None = None
-    """The poll (request for messages) or handshake that the host has not answered yet,
+    """The poll (request for frames) or handshake that the machine has not answered yet,
     or None.
     """
     is_silent: bool = False
-    """True if the machine, or a batch on it, was abandoned, and the machine has not
+    """True if the machine was abandoned, because it did not answer, and has not
     answered since.
     """
 
@@ -273,7 +285,9 @@ class RemoteHost:
 
     @property
     def is_known(self) -> bool:
-        """True if the machine has answered the handshake, and was not silent since."""
+        """True if the machine has answered the handshake, and was not abandoned
+        since.
+        """
         return self.refusal is not None and not self.is_silent
 
     @property
@@ -283,27 +297,30 @@ class RemoteHost:
 
     @property
     def has_slot(self) -> bool:
-        """True if a slot of the machine is free."""
+        """True if the machine may get tasks, and has a free slot."""
         return self.is_open and self.load < 1
 
     @property
     def size(self) -> int:
-        """The number of slots for which the machine gets batches."""
+        """The number of slots on the machine that get batches, without those whose turn
+        has ended.
+        """
         return len(self.slots.active)
 
     @property
     def needed_slots(self) -> int:
         """The number of slots that the batches occupy.
 
-        A batch whose task waits for calls occupies none, but the last slot is kept for
-        it.
+        A batch whose task waits for calls occupies none, but one slot is kept even if
+        all batches wait.
         """
         return max(self.busy_slots, min(1, len(self.batches)))
 
     @property
     def lacking_slots(self) -> int:
-        """The number of slots that allocations lack, and tasks of several CPUs, which
-        have begun with one.
+        """The number of slots that must be requested on this machine: for allocations
+        without a slot, and for running tasks of several CPUs, which begin with one
+        slot.
         """
         lacking = 0
         if self.slots.demand:
@@ -313,16 +330,18 @@ class RemoteHost:
             (batch.slot_count for batch in self.batches.values()),
             default=1,
         )
-        # Short tasks are sent before a slot is free, so they lack none.
+        # Batches of one slot each are not counted: some of them were sent ahead of
+        # time, and wait for a free slot.
         if largest > 1:
             lacking += max(0, self.busy_slots - self.slots.count)
         return lacking
 
     def free_allocation(self, size: AllocationSize) -> Allocation | None:
-        """Return an allocation of *size* for the next batch, or None if there is none.
+        """Return a free allocation of *size* for the next batch, or None if there is
+        none.
 
         Args:
-            size: The resources of the batch's task.
+            size: The GPUs and the memory of the batch's task.
         """
         for allocation in self.slots.allocations.values():
             is_free = allocation.batch_id not in self.batches
@@ -337,10 +356,10 @@ class RemoteHost:
         self.report.amounts = greeting.amounts
 
     def note_begun(self, batch_ids: Iterable[int]) -> None:
-        """Note that the machine has begun these batches.
+        """Note that the machine has received these batches.
 
         Args:
-            batch_ids: The ids of batches, some of which may have ended.
+            batch_ids: The ids of the batches. Some of them may have ended.
         """
         for batch_id in batch_ids:
             batch = self.batches.get(batch_id)
@@ -349,7 +368,9 @@ class RemoteHost:
 
     @property
     def busy_slots(self) -> int:
-        """The number of slots of the batches, except those that wait for calls."""
+        """The number of slots that the batches occupy, without those whose task waits
+        for calls.
+        """
         busy = 0
         for batch in self.batches.values():
             if not batch.is_waiting:
@@ -358,12 +379,14 @@ class RemoteHost:
 
     @property
     def load(self) -> float:
-        """The number of slots of the working batches, for each slot that there is."""
+        """The ratio of the occupied slots to the slots that get batches, or infinity if
+        there are no such slots.
+        """
         return self.busy_slots / self.size if self.size else inf
 
     def forgotten_batches(self, batch_ids: Sequence[int]) -> list[RemoteBatch]:
-        """Return the batches whose frames were lost, because the machine has made a new
-        client for this coordinator.
+        """Return the batches that the machine has lost: it received them, but its new
+        client for this coordinator does not have them.
 
         Args:
             batch_ids: The ids of the batches that the new client has.
@@ -377,8 +400,8 @@ class RemoteHost:
     def distrust(self) -> None:
         """Send no more tasks to the machine until it has answered a new handshake.
 
-        It may have ended its client of this coordinator, and then leaves a poll
-        without an answer.
+        The machine may have ended its client for this coordinator, which then never
+        answers the present poll.
         """
         self.is_silent = True
         self.refusal = None
@@ -392,8 +415,8 @@ class RemoteHost:
         return commands
 
     def abandon(self) -> None:
-        """Cancel the engine's tasks of all batches, and have the machine end its client
-        of this coordinator.
+        """Cancel the delivery of all batches by the engine, and make the machine end
+        its client for this coordinator.
         """
         for batch in self.batches.values():
             batch.cancel()
@@ -404,11 +427,12 @@ class RemoteHost:
         self,
         since: float,
     ) -> list[RemoteBatch]:
-        """Return the batches to abandon: all if the machine is silent, or else those
-        that the engine could not deliver.
+        """Return the batches to abandon: all if the machine does not answer, or else
+        those that the engine could not deliver.
 
         Args:
-            since: The time since which the machine must have answered.
+            since: A time. If the machine's last answer is older, it is regarded as
+                silent.
         """
         batches = list(self.batches.values())
         if batches and self.last_seen < since:
@@ -421,20 +445,21 @@ class RemoteHosts(dict[str, RemoteHost]):
     """The machines by address, and the decisions about them.
 
     Args:
-        booked: The names of the resources that the engine counts on each machine that
-            may come: memory and GPUs.
+        booked: The names of the resources whose use the engine itself tracks on
+            machines that it may add: memory, GPUs, both or none.
     """
 
     def __init__(self, booked: Collection[str] = ()) -> None:
         super().__init__()
         self.booked = booked
         self._listed: set[str] = set()
-        """The addresses that the engine has listed. A slot may begin on a machine
-        before the engine lists it.
+        """The addresses in the engine's last list. A machine on which a slot has begun
+        may not be in the list yet.
         """
 
     def forget(self, keys: Iterable[int]) -> None:
-        """Have machines free the buffers of arguments that no task will get any more.
+        """Make all machines free the buffers of arguments that no task will get any
+        more.
 
         Args:
             keys: The keys of the buffers.
@@ -444,7 +469,9 @@ class RemoteHosts(dict[str, RemoteHost]):
                 host.memory.forget(key)
 
     def next_for(self, queue: TaskQueue) -> RemoteHost | None:
-        """Return the machine for the next tasks of *queue*, or None if all are busy."""
+        """Return the machine with the least load for the next tasks of *queue*, or None
+        if all are busy.
+        """
         next_task = next(iter(queue))
         limit = 2 if next_task.seconds <= _AHEAD else 1
         candidates = [
@@ -462,11 +489,12 @@ class RemoteHosts(dict[str, RemoteHost]):
         queue: TaskQueue,
         waiting: int,
     ) -> int:
-        """Return the number of batches into which tasks of *queue* should be divided.
+        """Return the number of batches into which *waiting* tasks of *queue* should be
+        divided.
 
         Args:
             queue: The tasks that wait.
-            waiting: The number of those that are counted.
+            waiting: The number of these tasks to divide.
         """
         next_task = next(iter(queue), None)
         if next_task is None:
@@ -505,8 +533,8 @@ class RemoteHosts(dict[str, RemoteHost]):
         return size
 
     def problem(self) -> str:
-        """Return the reasons why no machine can run tasks, or an empty text if a
-        machine can, or may be able to.
+        """Return the reasons why no machine can run tasks, or an empty string if a
+        machine can run tasks, or has not answered yet.
         """
         reasons = [
             f"{host.label}: {host.refusal}" for host in self.values() if host.refusal
@@ -519,11 +547,12 @@ class RemoteHosts(dict[str, RemoteHost]):
         self,
         machines: Mapping[str, int],
     ) -> list[RemoteHost]:
-        """Add the machines that have come. Remove those that have gone, and return
-        them.
+        """Add the machines that are new in the engine's list. Remove those that are no
+        longer in it, and return them.
 
         Args:
-            machines: The engine's machines and their sizes.
+            machines: The number of CPUs of each machine, by address, as the engine
+                lists them.
         """
         for address, cpus in machines.items():
             host = self.setdefault(address, RemoteHost(address))
@@ -551,7 +580,9 @@ def _slot_count_of(tasks: Sequence[InFlight], host: RemoteHost) -> int:
 
 
 class RemoteBatch:
-    """Tasks on a machine. The batch has the role of the worker that has the tasks."""
+    """Tasks that were sent to a machine together. For the pool, a batch has the role of
+    the worker that executes these tasks.
+    """
 
     def __init__(
         self,
@@ -562,33 +593,33 @@ class RemoteBatch:
         self.id = id
         self.remote_host = host
         self.tasks: dict[int, InFlight] = dict(enumerate(tasks))
-        """The tasks that have not ended, by number."""
+        """The tasks of the batch that have not ended, by the number in frames."""
         for number, task in self.tasks.items():
             task.execution = Execution(self, number)
         self.slot_count: int = _slot_count_of(tasks, host)
-        """The number of slots that the batch takes."""
+        """The number of slots that the batch occupies."""
         self.pid = 0
         self.output: WorkerOutput = WorkerOutput(nothing)
         self.last_activity: float = 0.0
         self.callers: set[int] = set()
-        """The numbers of the tasks that have made calls, so that they cannot start
-        again on another machine.
+        """The numbers of the tasks that have made calls, so that the pool must not
+        start them again on another machine.
         """
         self.has_begun: bool = False
-        """True if the machine has the tasks."""
+        """True if the machine has received the batch."""
         self.delivery: Future[Any] | None = None
-        """The engine's future for the arrival of the batch, or None until the batch is
-        sent.
+        """The engine's future, which is done when the batch has arrived, or None until
+        the batch is sent.
         """
         self.failure: BaseException | None = None
-        """The error with which the engine has failed the batch, or None."""
+        """The error with which the engine failed to deliver the batch, or None."""
         self.handles: Mapping[int, Any] = {}
-        """The engine's handles of the large buffers that the tasks get, by key."""
+        """The engine's handles of the large buffers of the tasks' arguments, by key."""
         self.gpus: Sequence[str] = ()
         """The names of the GPUs of the task, if the engine has chosen them."""
         self.reader = self
         self.buffers: Sequence[Any] = ()
-        """The large buffers of the frame that is being read."""
+        """The large buffers of the frame that is being handled."""
 
     @property
     def host(self) -> str:
@@ -599,7 +630,7 @@ class RemoteBatch:
         """Return the error of a task that was lost with this batch.
 
         Args:
-            task: The task, which counts its losses.
+            task: The task. The number of times that it was lost is counted in it.
         """
         host = self.remote_host
         cause = "the engine no longer has the machine"
@@ -641,12 +672,14 @@ class RemoteBatch:
         return self.has_begun or (self.delivery is not None and self.delivery.done())
 
     def cancel(self) -> None:
-        """Cancel the delivery, if there is one."""
+        """Cancel the delivery by the engine, if it has begun."""
         if self.delivery is not None:
             self.delivery.cancel()
 
     def open(self, ref: BufferRef) -> memoryview:
-        """Return a large buffer, which is readable and writable."""
+        """Return a large buffer of the frame that is being handled. It is readable and
+        writable.
+        """
         return memoryview(self.buffers[ref.segment]).cast("B")
 
     def sender_of(self, number: int) -> InFlight | None:
@@ -659,8 +692,8 @@ class RemoteBatch:
         task: InFlight,
         *arguments: Any,
     ) -> None:
-        """Have a command about *task* sent to the machine at the end of the loop's
-        turn.
+        """Queue a command about *task* for the machine. It is sent at the end of this
+        turn of the loop.
         """
         message = (
             verb,
@@ -685,5 +718,5 @@ class RemoteBatch:
         )
 
     def resume_reading(self) -> None:
-        """Request frames from the machine again, if it was paused."""
+        """Request frames from the machine again, if the requests were paused."""
         self.remote_host.inbox.is_paused = False

@@ -6,11 +6,12 @@
                                                                     |
     mailbox <- RemotePool <------------ frames of workers <---------+
 
-The engine moves bytes, and gives slots on its machines (`slots`). The coordinator
-decides which of these machines gets which batch. If a machine does not answer any more,
-the coordinator abandons its batches, and sends their tasks to another machine if they
-may start again. Late frames of an abandoned batch are dropped. This is safe, because
-only the coordinator records results.
+The engine moves bytes, and grants the coordinator slots on its machines (`slots`), each
+of which is the permission to run a task. The coordinator decides which of these
+machines gets which batch of tasks. If a machine no longer answers, the coordinator
+abandons its batches, and sends their tasks to another machine if they may start again.
+Late frames of an abandoned batch are dropped. This is safe, because only the
+coordinator records results.
 """
 
 from __future__ import annotations
@@ -64,18 +65,20 @@ from flowpregel.executors.processes.wire.protocol import Frame, PoolSettings
 from flowpregel.executors.resources import SharedLimits
 
 FAREWELL: Final = 2.0
-"""Seconds for which closing waits until machines have ended what they had."""
+"""Seconds that the closing of the pool waits for machines to end its tasks."""
 
 
 class RemotePool(ClusterEngine, TaskPool):
-    """Machines, the tasks in flight on them, and waiting tasks.
+    """The base class of pools on the machines of an engine: the machines, the tasks on
+    them, and the waiting tasks.
 
     A pool is used on the I/O thread only.
 
     Args:
         kind: The name of the engine, for spans and errors.
         timeout: Seconds for which tasks wait if there is no machine.
-        clock: The clock that measures silences. The default is a clock of its own.
+        clock: The clock on which the time since a machine's last answer is measured. By
+            default, the pool makes one.
         limits: The named limits, as `limits_of_cluster` returns them. The default is
             none.
     """
@@ -90,8 +93,8 @@ class RemotePool(ClusterEngine, TaskPool):
         self._buffers = Buffers()
         self._memory = ReusedMemory()
         self.limits: SharedLimits = limits or SharedLimits()
-        # The amounts of machines are compared with the needs of a task when it is
-        # placed on one of them, because machines come and go.
+        # The ledger sets no limits on CPUs, memory and GPUs: these are compared for
+        # each machine when a task is placed, because machines come and go.
         settings = PoolSettings(
             size=0,
             grace=LOST_AFTER,
@@ -102,7 +105,9 @@ class RemotePool(ClusterEngine, TaskPool):
         self.encoder: ShippingEncoder = ShippingEncoder(self._buffers)
         self.kind = kind
         self.name: str = os.urandom(8).hex()
-        """The name of this coordinator on the machines."""
+        """The unique name of this coordinator, by which the machines distinguish the
+        programs that use them.
+        """
         self.hosts: RemoteHosts = RemoteHosts(self.booked_resources())
         self._batch_ids = count(1)
         clock = clock or AwakeClock()
@@ -123,7 +128,7 @@ class RemotePool(ClusterEngine, TaskPool):
             self._placement.slot_addresses,
         )
         self._farewells: list[Future[Any]] = []
-        """The futures of the last messages to machines."""
+        """The futures of the last messages to machines before the pool closes."""
 
     def start(self) -> None:
         """Start the I/O thread, and the OS thread that finds the engine's machines."""
@@ -139,7 +144,8 @@ class RemotePool(ClusterEngine, TaskPool):
     # ------------------------------------------------ methods for any OS thread
 
     def slot_begun(self, slot: int, address: str, gpus: Sequence[str] = ()) -> None:
-        """Note that a slot has begun. The engine calls this.
+        """Note that a slot or an allocation has begun. The plug-in for the engine calls
+        this.
 
         Args:
             slot: The slot, one of those that `request_slots` or `request_allocations`
@@ -152,10 +158,11 @@ class RemotePool(ClusterEngine, TaskPool):
         self.loop.call(partial(self._slots.begin, slot, address, gpus))
 
     def slot_ended(self, slot: int, error: BaseException) -> None:
-        """Note that a slot has ended, or could not begin. The engine calls this.
+        """Note that a slot has ended, or could not begin. The plug-in for the engine
+        calls this.
 
         Args:
-            slot: The slot. Nothing happens if it was released.
+            slot: The number of the slot. If it was released, this call does nothing.
             error: The reason.
         """
         self.loop.call(partial(self._slots.end, slot, error))
@@ -187,7 +194,7 @@ class RemotePool(ClusterEngine, TaskPool):
 
     def _contact(self, host: RemoteHost) -> None:
         """Send the pending commands to *host*, and request its handshake or its next
-        frames, unless these were requested already.
+        frames, unless an earlier request still waits for its answer.
         """
         if not host.is_used:
             return
@@ -229,14 +236,14 @@ class RemotePool(ClusterEngine, TaskPool):
             host.last_seen = self._watch.clock.now
         host.batches[batch.id] = batch
         host.is_used = True
-        # Polling the machine resumes, because another run may be waiting for these
-        # tasks.
+        # Frames are requested from the machine again even if they were paused, because
+        # another run may be waiting for these tasks.
         host.inbox.is_paused = False
         if host.refusal is not None:
             self._ship(batch)
 
     def _ship(self, batch: RemoteBatch) -> None:
-        """Pass *batch* to the engine."""
+        """Pass *batch* to the engine, which delivers it to its machine."""
         host = batch.remote_host
         orders: list[Any] = []
         handles: dict[int, Any] = {}
@@ -264,8 +271,8 @@ class RemotePool(ClusterEngine, TaskPool):
     # ------------------------------------------------ answers from machines
 
     def _on_greeted(self, host: RemoteHost, handshake: Future[Any]) -> None:
-        """Send the batches that *host* has waited for, or take them back if the machine
-        cannot run them.
+        """Handle the answer of *host* to the handshake: send the batches that have
+        waited for it, or take them back if the machine cannot run tasks.
         """
         try:
             host.note_greeting(read_report(handshake.result()[0]))
@@ -296,14 +303,14 @@ class RemotePool(ClusterEngine, TaskPool):
         commands: list[Any],
         poll: Future[Any],
     ) -> None:
-        """Act on the frames that *host* answers, and let the next turn poll again."""
+        """Handle the frames in an answer of *host*, and allow the next poll."""
         try:
             pickled, *buffers = poll.result()
             answer = pickle.loads(pickled, buffers=buffers)
             nodename, epoch, first, frames, batch_ids = answer
         except BaseException:  # noqa: BLE001 - `_check` gives it up if that persists
-            # The machine may have lost its way to the coordinator's client, so the next
-            # contact is a handshake. The commands are sent again. The machine may have
+            # The machine may no longer have a client for this coordinator, so the next
+            # request is a handshake. The commands are sent again. The machine may have
             # executed them already, but executing them twice does no harm.
             host.refusal = None
             self._calls.allow_poll_later(host, poll, commands)
@@ -330,7 +337,7 @@ class RemotePool(ClusterEngine, TaskPool):
         buffers: Any,
         *fields: Any,
     ) -> None:
-        """Act on a frame of a worker, unless the batch was abandoned.
+        """Handle a frame of a worker, unless its batch was abandoned.
 
         If the frame has a key in place of large buffers, fetch these first.
         """
@@ -366,7 +373,9 @@ class RemotePool(ClusterEngine, TaskPool):
         frame: Frame,
         fetched: Future[Any],
     ) -> None:
-        """Act on *frame*, or fetch the buffers again later if that has failed."""
+        """Handle *frame* with its buffers, or, if they could not be fetched, fetch them
+        again later.
+        """
         is_wanted = frame.number in batch.tasks
         if is_wanted and fetched.exception() is not None:
             retry = partial(self._fetch, batch, key, frame)
@@ -404,7 +413,7 @@ class RemotePool(ClusterEngine, TaskPool):
         task = batch.tasks[frame.number]
         self._free(task)
         repack = partial(self._repack, task, missing_module(frame))
-        # Unpickling may run code of the user's, so another OS thread does it.
+        # Unpickling may run the user's code, so it is done on another OS thread.
         self._store_threads.submit(task.mailbox, repack)
 
     def _answer_request(
@@ -422,7 +431,9 @@ class RemotePool(ClusterEngine, TaskPool):
         self.loop.call(partial(self._send_again, task, parcel))
 
     def _send_again(self, task: InFlight, parcel: Parcel | Raised) -> None:
-        """Queue *task* again with its new bytes, unless it has ended or must fail."""
+        """Queue *task* again in its newly packed form, unless it has ended. If it could
+        not be packed, end it with the error.
+        """
         if isinstance(parcel, Raised):
             self.finish(task, parcel)
             return
@@ -439,7 +450,9 @@ class RemotePool(ClusterEngine, TaskPool):
         batch: RemoteBatch,
         problem: str,
     ) -> None:
-        """End *task*, and cancel it on its machine."""
+        """End *task* with an error, as if its worker had died, and cancel it on its
+        machine.
+        """
         batch.command("cancel", task, True)
         error = WorkerDiedError(task.job.task.name, batch.pid, problem)
         self.finish(task, Raised(error))
@@ -453,7 +466,7 @@ class RemotePool(ClusterEngine, TaskPool):
         else:
             batch.failure = delivery.exception()
         if batch.failure is not None:
-            # The whole machine may be lost, which the engine notices later.
+            # The machine itself may be lost, which the engine may notice only later.
             batch.remote_host.distrust()
             self._check()
 
@@ -484,27 +497,26 @@ class RemotePool(ClusterEngine, TaskPool):
         task.execution.release()
         del batch.tasks[task.execution.number]
         if not batch.tasks:
-            # The future of the delivery and the batch refer to each other. The large
-            # buffers are let go at once, so that they need not wait for the garbage
-            # collector.
+            # The batch and its delivery's future refer to each other. So the references
+            # to large buffers are dropped now, not when the garbage collector runs.
             batch.handles = {}
             batch.remote_host.batches.pop(batch.id, None)
 
     def recall(self, batch: RemoteBatch) -> None:
-        """Note the tasks that wait for calls, because they cannot start again on
-        another machine.
+        """Note the tasks of *batch* that wait for calls, because the pool must not
+        start these again on another machine.
 
         Args:
             batch: The batch of the tasks.
         """
-        # Only the tasks that wait for calls are noted. Tasks that would run after one
-        # of them in the same worker are given to another worker by the machine itself.
+        # Nothing is taken back from the machine. Its own pool gives tasks that wait
+        # behind such a task to another worker.
         for number, task in batch.tasks.items():
             if task.execution.calls:
                 batch.callers.add(number)
 
     def pause_reading(self, batch: RemoteBatch, task: InFlight) -> bool:
-        """Request no more frames from the machine of *batch*, unless another run uses
+        """Stop requesting frames from the machine of *batch*, unless another run uses
         the machine.
 
         Returns:
@@ -523,14 +535,17 @@ class RemotePool(ClusterEngine, TaskPool):
         batch.resume_reading()
 
     def pause_for_output(self, batch: RemoteBatch) -> None:
-        """Do nothing. Excess output is dropped, since other runs may use a machine.
+        """Do nothing: other runs may use the machine, so it is not paused, and excess
+        output is dropped.
 
         Args:
             batch: The batch whose tasks have printed the output.
         """
 
     def refuse(self, task: InFlight, batch: RemoteBatch) -> None:
-        """End *task*, which has sent an unreadable frame, if *batch* still has it."""
+        """End *task*, which has sent a message that cannot be unpickled, if *batch*
+        still has it.
+        """
         if task.execution.worker is batch:
             self._end_as_died(
                 task,
@@ -544,7 +559,9 @@ class RemotePool(ClusterEngine, TaskPool):
         body: bytes,
         result: Future[Sequence[Future[Any]]],
     ) -> None:
-        """Exit *contexts* on all machines, and set *result* to the answers."""
+        """Ask all machines to exit *contexts*, and set the result of *result* to the
+        futures of their answers.
+        """
         answers = []
         for host in self.hosts.values():
             if host.is_used:
@@ -561,7 +578,9 @@ class RemotePool(ClusterEngine, TaskPool):
         self.loop.call_at(time.monotonic() + CHECK_EVERY, self._check_again)
 
     def _check(self) -> None:
-        """Find machines that came or went, and abandon batches of silent machines."""
+        """Compare the list of machines with the engine's, and abandon the batches of
+        machines that do not answer.
+        """
         machines = self._watch.machines()
         if machines is not None:
             for host in self.hosts.note_machines(machines):
@@ -577,7 +596,9 @@ class RemotePool(ClusterEngine, TaskPool):
         self._placement.refuse_unfit(self._watch.clock.now, self.can_grow())
 
     def _abandon(self, host: RemoteHost, batches: Sequence[RemoteBatch]) -> None:
-        """Abandon *batches* of *host*, and its slots if it is lost as well."""
+        """Abandon *batches* of *host*. If the machine itself is lost, abandon its slots
+        too.
+        """
         for batch in batches:
             self._lose(batch)
         if not host.batches and (batches or self.hosts.get(host.address) is not host):
@@ -586,7 +607,8 @@ class RemotePool(ClusterEngine, TaskPool):
     def _lose(self, batch: RemoteBatch) -> None:
         """Abandon *batch*, and queue its tasks again if they may start again.
 
-        A task that has made calls ends, because only its run can answer them again.
+        A task that has made calls ends with an error instead. Its run starts it again,
+        because only the run can answer the repeated calls from its records.
         """
         for number, task in list(batch.tasks.items()):
             task.failed_starts += batch.delivery is not None

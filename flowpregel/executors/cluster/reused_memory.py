@@ -12,14 +12,16 @@ _LIMIT: Final = 256 << 20
 """The default limit on the size of all memory that is reused, in bytes."""
 
 _SMALLEST: Final = 1 << 18
-"""The smallest size, in bytes, that is reused. Python's allocator reuses less."""
+"""The smallest size, in bytes, of memory that is reused. Python's own allocator reuses
+smaller blocks.
+"""
 
 
 class ReusedMemory:
-    """Private memory, reused after the last view of it is gone.
+    """Blocks of memory of this process, each reused after the last view of it is gone.
 
-    New pages from the kernel take several times as long as writing to pages that the
-    process has. A single thread calls `writable`.
+    Getting new pages from the kernel takes several times as long as writing to pages
+    that the process already has. Only one OS thread may call `writable`.
 
     Args:
         limit: The limit on the size of all memory that is reused, in bytes.
@@ -34,11 +36,13 @@ class ReusedMemory:
     def __init__(self, limit: int = _LIMIT) -> None:
         self._limit = limit
         self._total = 0
-        # Finalizers append to this list, on any thread.
+        # Finalizers append free blocks to this list, on any OS thread.
         self._free: list[mmap.mmap] = []
 
     def writable(self, data: Any) -> memoryview:
-        """Return a view of a buffer, which is copied if it is read-only."""
+        """Return a writable view of a buffer. If the buffer is read-only, it is
+        copied.
+        """
         view = memoryview(data).cast("B")
         if not view.readonly:
             return view
@@ -52,7 +56,9 @@ class ReusedMemory:
         return PickleBuffer(buffer).raw()
 
     def _memory_for(self, size: int) -> mmap.mmap | None:
-        """Return memory of at least *size* bytes, or None if that would be too much."""
+        """Return a block of at least *size* bytes, or None if all blocks would then
+        exceed the limit.
+        """
         for memory in sorted(self._free, key=len):
             if size <= len(memory) <= 2 * size:
                 self._free.remove(memory)
@@ -64,5 +70,6 @@ class ReusedMemory:
                 return None
             self._total -= len(self._free.pop())
         self._total += size
-        # The memory is not shared with processes that are forked later.
+        # The memory is private, so it is not shared with processes that are forked
+        # later.
         return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

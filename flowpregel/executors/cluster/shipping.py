@@ -9,10 +9,11 @@
     `jobs` is local: unpack the task,
     pack it again with `jobs` by value -------->  the task begins
 
-A task that a machine cannot unpickle has not begun, so it may be sent again. It is
-unpacked and packed again, and not encoded from its job, because its arguments may have
-changed since the call. A module that is installed here is not sent, because its code
-may depend on files and on C code. The user names such a module with ``ship=``.
+A task that a machine cannot unpickle has not begun, so it may be sent again. Its bytes
+are unpacked and packed again. They are not made from the job again, because the caller
+may have changed the arguments since the call. A module of an installed package is not
+sent by itself, because its code may depend on other files and on C code. The user can
+name such a module with ``ship=``.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from flowpregel.executors.processes.wire.shared_memory import Arena
 
 
 class Parcel(NamedTuple):
-    """A task that was packed again."""
+    """The new bytes of a task that was packed again."""
 
     code: NodeCode
     body: bytes
@@ -57,7 +58,8 @@ class Parcel(NamedTuple):
 
 
 class ShippingEncoder(JobEncoder):
-    """An encoder that sends the code of some modules by value.
+    """A `JobEncoder` that packs tasks with the code of some modules by value, for
+    machines that lack these modules.
 
     Args:
         arena: The large buffers of tasks.
@@ -71,7 +73,9 @@ class ShippingEncoder(JobEncoder):
         self._codes = PackedCodes()
         self._sent_with: WeakKeyDictionary[NodeCode, frozenset[str]]
         self._sent_with = WeakKeyDictionary()
-        """The modules that were sent by value with a code."""
+        """The modules whose code was packed by value, by the packed code that contains
+        it.
+        """
         self.code_of = self._code_by_value
 
     def ship(self, *names: str) -> None:
@@ -95,12 +99,15 @@ class ShippingEncoder(JobEncoder):
         with send_by_value(modules):
             task = super().encode(job, mailbox)
             if job.task.code is not None:
-                # The code of a plain function is packed before its pool is known.
+                # The code of a plain function was packed before the pool was known, so
+                # without these modules.
                 task.code = self._code_by_value(job.task.node)
             return task
 
     def _code_by_value(self, node: Node) -> NodeCode:
-        """Return the current code of *node*, with some modules by value."""
+        """Return the packed code of *node* in its present state, with the code of the
+        shipped modules.
+        """
         modules = SENT_MODULES.get()
         if not modules:
             return codes.code_of(node)
@@ -121,8 +128,8 @@ class ShippingEncoder(JobEncoder):
         task: InFlight,
         module: str,
     ) -> Parcel | Raised:
-        """Return *task* packed again, for a machine that lacks a module, or the error
-        with which the task fails.
+        """Pack *task* again for a machine that lacks a module. Return its new bytes, or
+        the error with which the task fails.
 
         Args:
             task: The task.
@@ -150,7 +157,7 @@ class ShippingEncoder(JobEncoder):
         )
 
     def _packed_again(self, task: InFlight) -> Parcel:
-        """Return *task* packed again with the present modules by value."""
+        """Pack *task* again, with the code of all modules that are shipped by now."""
         modules = self._modules
         _, packed = pickle.loads(task.code.data)
         node: Node = pickle.loads(packed)
@@ -161,7 +168,7 @@ class ShippingEncoder(JobEncoder):
         return Parcel(code, body, refs)
 
     def _ship_missing(self, package: str) -> None:
-        """Ship *package*, and report that once."""
+        """Send the code of *package* with tasks from now on, and log that once."""
         if package not in self._modules:
             self.ship(package)
             worker_log.warning(
@@ -177,7 +184,7 @@ MODULE_ADVICE: Final = (
     "RayExecutor(ship=[...]) for Python code, client.upload_file() of Dask or "
     "runtime_env={'working_dir': ...} of Ray for a package with data files"
 )
-"""Advice for a module that the machines lack."""
+"""Advice for error messages about a module that the machines lack."""
 
 
 def missing_module(frame: Frame) -> str:
@@ -186,10 +193,11 @@ def missing_module(frame: Frame) -> str:
 
 
 def module_names(modules: Sequence[str | ModuleType]) -> list[str]:
-    """Return the names of modules that are given as modules or by their names.
+    """Return the names of *modules*, each of which is a module or a name.
 
     Raises:
-        ConfigurationError: There is no such module here, or *modules* is a text.
+        ConfigurationError: There is no such module here, or *modules* is a single
+            string.
     """
     if isinstance(modules, str):
         raise ConfigurationError(f"ship={modules!r}: use a list, [{modules!r}]")

@@ -1,8 +1,9 @@
-"""The slots that a coordinator holds in the engine's books, and its requests for more.
+"""The slots (CPUs) that the engine has reserved for a coordinator, and the requests for
+more.
 
-A slot is a task of the engine that waits on a machine, and occupies one of the
-machine's CPUs there. While it does, the coordinator may run one task of its own on this
-machine.
+A slot is a task of the engine that only waits on a machine, so that the engine counts
+one of the machine's CPUs as taken. In return, the coordinator may run one task of its
+own there.
 
 ::
 
@@ -10,20 +11,20 @@ machine.
                                                                    |
     no task needs it, or its turn ends ---> release ---> it ends <-+
 
-The engine places slots as it places any task, so it counts the machines' work, and
-starts machines if there are too many requests. These rules make it share its machines:
+The engine places slots as it places any task. So it knows how busy its machines are,
+and can start more if there are many requests. By these rules, several programs share
+the machines:
 
-* There is a request for each batch that waits.
-* A task of several CPUs begins with one slot. The others are requested on its machine,
-  and are released with the first. It holds none while it waits to begin, so two
-  programs never wait for each other's slots.
-* A task with GPUs or memory in the engine's books has an `Allocation` first, and then
-  a slot on its machine.
-* A slot that no task has needed for `IDLE_SECONDS` is released.
-* While tasks wait, those of others may wait as well, which only the engine can see. So
-  a slot that began `TURN_SECONDS` ago gets no more batches, and is released when the
-  last one has ended. The requests are repeated before that, so that older requests of
-  others come first.
+* One slot is requested for each batch of tasks that waits. * A task of several CPUs
+begins with one slot. The others are then requested on its machine, and released with
+the first. No task holds slots while it waits to begin, so two programs never wait for
+each other's slots. * A task whose GPUs or memory the engine tracks gets an `Allocation`
+first, and then a slot on the same machine. * A slot that no task has needed for
+`IDLE_SECONDS` is released. * While tasks of this program wait, those of other programs
+may wait too, which only the engine can see. So the turn of a slot ends after
+`TURN_SECONDS`: it gets no more batches, and is released when its last one has ended.
+Just before that, this program repeats its requests, so that they go behind the older
+requests of other programs.
 """
 
 from __future__ import annotations
@@ -51,19 +52,23 @@ from flowpregel.executors.cluster.remote_hosts import RemoteHost, RemoteHosts
 from flowpregel.executors.processes.coordinator.io_loop import IOLoop, Timer
 
 MOST_REQUESTS: Final = 100
-"""The greatest number of requests of one kind that the engine has at once."""
+"""The maximum number of requests for slots, or for allocations of one size, that the
+engine has at once.
+"""
 _NOTHING: Final[Mapping[AllocationSize, AllocationDemand]] = MappingProxyType({})
 _MOST_FAILURES: Final = 5
-"""The number of times that slots may fail in a row before the tasks fail. Slots that
-fail within `CHECK_EVERY` seconds, such as all those of a lost machine, count once.
+"""The number of failures to begin a slot, in a row, after which the waiting tasks fail.
+Failures within `CHECK_EVERY` seconds of each other, as of all slots of a lost machine,
+are counted as one.
 """
 
 
 class SlotLedger:
-    """The slots of one coordinator. Its I/O thread calls all methods.
+    """The slots of one coordinator, begun and requested. Only its I/O thread calls the
+    methods.
 
     Args:
-        engine: The engine that has the slots.
+        engine: The engine that grants the slots.
         hosts: The machines, each with the slots that are held there.
         loop: The loop of the I/O thread.
         addresses: A function that returns the addresses of the machines on which slots
@@ -83,10 +88,12 @@ class SlotLedger:
         self._addresses = addresses
         self._ids = count(1)
         self._requests: dict[int, None] = {}
-        """The slots that have not begun, oldest request first."""
+        """The requested slots that have not begun, by number, the oldest request
+        first.
+        """
         self._extra: dict[int, str] = {}
-        """The requests for the further CPUs of tasks that run, each with the address of
-        the machine.
+        """The requested slots for further CPUs of running tasks, by number, each with
+        the address of the machine.
         """
         self._allocations = AllocationLedger(
             hosts,
@@ -96,13 +103,17 @@ class SlotLedger:
             self._release_allocation,
         )
         self._turn: Timer | None = None
-        """The timer for the end of the oldest turn, or None while no task waits."""
+        """The timer for the end of the turn of the oldest slot, or None while no task
+        waits.
+        """
         self._next_request_at = 0.0
-        """The monotonic time before which nothing is requested, after a failure."""
+        """The monotonic time before which nothing is requested, because a request has
+        failed.
+        """
         self._next_renewal_at = 0.0
         self._failures: list[BaseException] = []
-        """The errors with which slots have failed to begin, since one has begun or no
-        task has waited.
+        """The errors with which slots failed to begin, since the last time that one
+        began or that no task waited.
         """
 
     def update(
@@ -110,11 +121,12 @@ class SlotLedger:
         batches: int,
         demands: Mapping[AllocationSize, AllocationDemand] = _NOTHING,
     ) -> None:
-        """Request slots for the waiting batches, and release slots that have no task.
+        """Request slots for the waiting batches, and release slots that are no longer
+        needed.
 
         Args:
             batches: The number of batches that wait for a slot.
-            demands: The tasks that wait for allocations, by the size that they need.
+            demands: The tasks that wait for allocations, by the size of the allocation.
         """
         demand = min(batches, MOST_REQUESTS)
         is_waiting = bool(demand or demands)
@@ -129,9 +141,8 @@ class SlotLedger:
         if missing > 0:
             self._request(missing)
         elif len(self._requests) > 2 * demand:
-            # Requests are withdrawn only if there are more than twice as many as
-            # needed, because withdrawing one in each turn would cost more than a few
-            # requests too many.
+            # A few requests too many cost less than withdrawing one in each turn. So
+            # they are withdrawn only if there are more than twice as many as needed.
             self._withdraw(-missing)
         if is_waiting and self._turn is None:
             self._await_end_of_turn()
@@ -145,7 +156,7 @@ class SlotLedger:
         address: str,
         gpus: Sequence[str] = (),
     ) -> None:
-        """Note that *slot*, which may be an allocation, has begun on a machine.
+        """Note that the engine has begun *slot*, a slot or an allocation, on a machine.
 
         Args:
             slot: The slot.
@@ -153,8 +164,8 @@ class SlotLedger:
             gpus: The names of the GPUs of an allocation, if the engine has chosen them.
         """
         host = self._hosts.setdefault(address, RemoteHost(address))
-        # A machine that is used gets a handshake, so the versions on it are checked
-        # before the slot may be given back.
+        # With this flag, the machine gets a handshake, so that its versions are checked
+        # even if the slot is given back at once.
         host.is_used = True
         is_wanted = slot in self._requests or slot in self._extra
         if self._allocations.begin(slot, host, gpus):
@@ -173,7 +184,7 @@ class SlotLedger:
         slot: int,
         error: BaseException,
     ) -> None:
-        """Note that *slot* has ended, although it was not released.
+        """Note that *slot* has ended or could not begin, although it was not released.
 
         Args:
             slot: The slot.
@@ -192,13 +203,15 @@ class SlotLedger:
             self._failures.append(error)
             self._next_request_at = now + CHECK_EVERY
         if isinstance(error, (ImportError, AttributeError)):
-            # The error means that a machine lacks flowpregel, or has another version.
-            # The handshake shows which, so all machines get one.
+            # Such an error means that a machine lacks flowpregel, or has another
+            # version. All machines get a handshake, which shows which one it is.
             for host in self._hosts.values():
                 host.is_used = True
 
     def problem(self) -> str:
-        """Return the reason why the engine can run no slot, or an empty text."""
+        """Return the reason why no slot can begin, or an empty string if there is
+        none.
+        """
         if len(self._failures) < _MOST_FAILURES:
             return ""
         error = self._failures[-1]
@@ -208,8 +221,8 @@ class SlotLedger:
         self,
         host: RemoteHost,
     ) -> None:
-        """Release the slots of a machine that cannot run tasks, and withdraw the
-        requests, some of which may wait for this machine.
+        """Release the slots of a machine that cannot run tasks. Withdraw all requests
+        too, because the engine may have placed some of them on this machine.
         """
         self.release_all(host)
         self._withdraw(len(self._requests))
@@ -245,8 +258,8 @@ class SlotLedger:
         self._submit(slots, self._addresses())
 
     def _request_extra(self) -> None:
-        """Request the slots that tasks of several CPUs lack on their machines, and
-        withdraw such requests if the tasks have ended.
+        """Request the slots that running tasks and allocations lack on their machines,
+        and withdraw such requests if they are no longer needed.
         """
         lacking: dict[str, int] = {}
         for host in self._hosts.values():
@@ -300,7 +313,7 @@ class SlotLedger:
         self,
         surplus: int,
     ) -> None:
-        """Withdraw the newest requests."""
+        """Withdraw the *surplus* newest requests."""
         for _ in range(surplus):
             slot, _ = self._requests.popitem()
             self._give_back(
@@ -309,8 +322,9 @@ class SlotLedger:
             )
 
     def _renew(self) -> None:
-        """Repeat all requests from time to time. A repeated request goes to the end of
-        the engine's queue, so the older requests of other programs come first.
+        """Withdraw and repeat all requests, if this was not done for a while. They go
+        to the end of the engine's queue, so that older requests of other programs come
+        first.
         """
         now = time.monotonic()
         number = len(self._requests)
@@ -329,8 +343,8 @@ class SlotLedger:
         release of slots that no task needs.
         """
         slots = host.slots
-        # A task that waits for its calls keeps none of the slots whose turn has ended,
-        # because these calls may need the slots that are released.
+        # Tasks that wait for their calls are not counted as busy here. They must not
+        # keep slots whose turn has ended, because their calls may need these slots.
         free = slots.count - host.busy_slots
         if free > 0 and slots.leaving:
             self._renew()
@@ -366,13 +380,15 @@ class SlotLedger:
         host: RemoteHost,
     ) -> int:
         if self._allocations.is_requesting:
-            # No slot is kept for a task that waits for calls, because these calls may
-            # wait for GPUs that another program holds while it waits for this slot.
+            # No slot is kept for a task that waits for calls: the calls may wait for
+            # GPUs of another program, which may itself wait for this slot.
             return host.busy_slots
         return host.needed_slots
 
     def _await_end_of_turn(self) -> None:
-        """Set the timer for the oldest slot that gets batches, if there is one."""
+        """Set the timer for the end of the turn of the oldest slot, if there is a
+        slot.
+        """
         oldest = inf
         for host in self._hosts.values():
             oldest = min(oldest, *host.slots.active.values(), inf)
@@ -416,7 +432,7 @@ class SlotLedger:
         slot: int,
         address: str,
     ) -> None:
-        # The error is ignored: if the engine has ended, its slots have ended too.
+        # An error means that the engine has ended, and its slots with it.
         with suppress(Exception):
             self._engine.release_slot(
                 slot,

@@ -15,7 +15,7 @@ from flowpregel.executors.processes.coordinator.assign import (
 
 
 class UnfitTasks:
-    """The waiting tasks that no machine could run, even if it ran no other tasks.
+    """The waiting tasks that no machine could run, even if it ran nothing else.
 
     Args:
         hosts: The machines.
@@ -30,7 +30,7 @@ class UnfitTasks:
         self._hosts = hosts
         self._timeout = timeout
         self._since: dict[Needs | None, float] = {}
-        """The time since which tasks with these needs wait."""
+        """The time since which tasks with these needs wait, by the needs."""
 
     def overdue(
         self,
@@ -38,7 +38,8 @@ class UnfitTasks:
         now: float,
         can_grow: bool,
     ) -> Iterator[InFlight]:
-        """Yield the tasks of *queue* that should not wait any longer.
+        """Yield those tasks of *queue* that no machine can run and that have waited
+        long enough.
 
         Args:
             queue: The tasks that wait.
@@ -58,7 +59,7 @@ class UnfitTasks:
                 yield task
 
     def _needs_among(self, waiting: Iterable[Needs | None]) -> Iterator[Needs]:
-        """Yield those of the *waiting* needs that no machine has."""
+        """Yield those of the *waiting* needs that no machine can meet."""
         for needs in waiting:
             if needs is None or not self._hosts:
                 continue

@@ -1,4 +1,4 @@
-"""Warnings of machines with other versions of packages than the program.
+"""Warnings about machines whose packages have other versions than those of the program.
 
 ::
 
@@ -8,7 +8,7 @@
     has imported                   ----------->   the versions of those that
     one warning for the machine    <-----------   are installed
 
-The comparison follows the handshake, and no task waits for it.
+The comparison is made after the handshake, and no task waits for it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from flowpregel.executors.cluster.remote_hosts import RemoteHost
 
 
 class VersionWarnings:
-    """Logs the differences between this program's versions and those of machines.
+    """A comparison of this program's packages with those of machines, which logs the
+    differences.
 
     Args:
         engine: The engine of the machines.
-        calls: The calls of machines.
+        calls: The object for requests to machines.
     """
 
     def __init__(self, engine: ClusterEngine, calls: MachineCalls) -> None:
@@ -41,8 +42,8 @@ class VersionWarnings:
         self._calls = calls
 
     def compare(self, host: RemoteHost) -> None:
-        """Log a warning if *host* gets no tasks, or, as soon as it has answered, if it
-        has other versions of packages.
+        """Log a warning if *host* can get no tasks. Otherwise request its package
+        versions, and log a warning if they differ from the program's.
         """
         if host.refusal:
             worker_log.warning(
