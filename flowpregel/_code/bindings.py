@@ -1,12 +1,13 @@
-"""The objects that names referred to when a digest of code was computed.
+"""The objects to which the names in code referred when a digest of the code was
+computed.
 
-A digest is computed from globals, module attributes, cells and defaults. It is valid as
-long as each of these refers to the same object. Objects are compared by identity, so
-that comparing a large table takes no longer than comparing a number. A change *inside*
-an object is not detected.
+The digest includes the values of globals, module attributes, closure cells and
+defaults. It is valid as long as each of these still refers to the same object. Objects
+are compared by identity, so that comparing a large table takes no longer than comparing
+a number. A change *inside* an object is not detected.
 
 `Bindings.hold` runs before each call of a task. For speed, it compares whole tuples of
-identities with functions written in C, and has no Python loop over names.
+object ids with functions written in C, and has no Python loop over names.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ _CONTENT = attrgetter("cell_contents")
 
 
 def weak_reference_to(value: Any) -> Callable[[], Any]:
-    """Return a function that returns *value*.
+    """Return a function without arguments that returns *value*.
 
-    The function is a weak reference if the type of *value* supports weak references.
+    It is a weak reference to *value* if the type of *value* supports that.
     """
     try:
         return weakref.ref(value)
@@ -45,10 +46,12 @@ class Bindings:
 
     def __init__(self) -> None:
         self._owners: dict[int, Any] = {}
-        """The module or function that owns a dict of variables, by the dict's id."""
+        """The module, or a function of it, to which a dict of variables belongs, by the
+        id of the dict.
+        """
         self._names: dict[int, dict[str, _NamedValue]] = {}
-        """The names that code reads from a dict of variables, each with its value, by
-        the dict's id.
+        """The names that the code reads from a dict of variables, each with its value,
+        by the id of the dict.
         """
         self._functions: dict[int, types.FunctionType] = {}
         self._reads: list[_Read] = []
@@ -82,10 +85,10 @@ class Bindings:
         self._functions[id(function)] = function
 
     def close(self, state: Iterable[str]) -> None:
-        """Record the identities of all noted objects, and drop the notes.
+        """Record the ids of all noted objects, and drop the objects themselves.
 
         Args:
-            state: The names that code rebinds while it runs, in the form of
+            state: The names that the code itself rebinds while it runs, in the form of
                 `Definition.rebound`. They are left out, because they may refer to
                 another object at any time.
         """
@@ -139,16 +142,16 @@ class Bindings:
                 if tuple(map(id, objects)) != read.before:
                     return False
         except (ValueError, TypeError):
-            # A cell is empty, or the closure is None, so the identities cannot be
-            # compared.
+            # A cell has become empty, or the closure is None, so the digest is no
+            # longer valid.
             return False
         return True
 
     def names_hold(self) -> bool:
         """Return True if all names refer to the same objects as before.
 
-        Cells and function parts are not compared, nor are the names of a module or
-        class that no longer exists.
+        Closure cells and the parts of functions are not compared, nor the names of a
+        module or class that no longer exists.
         """
         names = Bindings()
         for read in self._reads:
@@ -166,11 +169,11 @@ class _NamedValue(NamedTuple):
 
 
 class _Read:
-    """The identities of the objects that were read from one owner: a module, a class or
-    a function.
+    """The ids of the objects that were read from one owner: a module, a class or a
+    function.
 
-    The references to the owner and to the objects are weak where the type supports it,
-    because a digest may be kept for as long as any of these objects exists.
+    The references to the owner and to the objects are weak where the type supports
+    that, so that a digest that is kept does not keep these objects alive.
 
     Args:
         owner: A module, class or function.
@@ -178,8 +181,8 @@ class _Read:
             a function.
         objects: The objects that were read.
         names: The names of the objects, if *read* returns variables.
-        cells: One flag for each cell of a function: True if the content of the cell
-            was read.
+        cells: For a function, one flag for each closure cell: True if the content of
+            the cell was read.
     """
 
     __slots__ = (
@@ -208,10 +211,10 @@ class _Read:
         self.names = names
         self.cells = cells
         self.before = tuple(map(id, objects))
-        """The identities of the objects when they were read."""
+        """The ids of the objects when they were read."""
         self.is_lost = False
-        """True if one of the objects was freed. A new object may then have the same
-        identity, so the identities prove nothing any more.
+        """True if one of the objects was freed. A new object may then get the same id,
+        so equal ids prove nothing any more.
         """
         itself = weakref.ref(self)
 
@@ -228,7 +231,7 @@ class _Read:
 
 
 def _cell_contents(function: types.FunctionType) -> list[Any]:
-    """Return the contents of the cells of *function*.
+    """Return the contents of the closure cells of *function*.
 
     The content of an empty cell is `_MISSING`.
     """

@@ -20,14 +20,16 @@ from flowpregel._code.tree import FUNCTIONS
 COMPUTED = object()
 """A placeholder for the value of an attribute that cannot be read from the source."""
 DEFINED = object()
-"""A placeholder for the value of a name that a method without decorators binds."""
+"""A placeholder for the value of a name that is bound by a ``def`` without
+decorators.
+"""
 _FRAME = {"RESUME", "RETURN_VALUE"}
-"""The instructions at the beginning and the end of any expression."""
+"""The bytecode instructions at the beginning and the end of any compiled expression."""
 _CONSTANT = {"LOAD_CONST", "RETURN_CONST", "LOAD_SMALL_INT"}
-"""The instructions that load or return a constant. If an expression has only these and
-those of `_FRAME`, the compiler has folded it to a constant. Python 3.12 and 3.13 load
-and return a constant with a single instruction. Python 3.14 has an instruction of its
-own for ints from 0 to 255.
+"""The bytecode instructions that load or return a constant. If a compiled expression
+consists of these and those of `_FRAME` only, the compiler has folded it to a constant.
+Python 3.12 and 3.13 load and return a constant with a single instruction. Python 3.14
+has an instruction of its own for ints from 0 to 255.
 """
 _DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 
@@ -52,7 +54,9 @@ def bound_by(node: ast.AST) -> dict[str, Any]:
 
 
 def _attribute_value(statement: ast.stmt) -> Any:
-    """Return the value of the names that a statement binds."""
+    """Return the value that a statement of a class body gives to the names that it
+    binds.
+    """
     if isinstance(statement, ast.Assign | ast.AnnAssign):
         return constant_of(statement.value)
     if isinstance(statement, FUNCTIONS) and not statement.decorator_list:
@@ -109,8 +113,8 @@ def constant_of(expression: ast.expr | None) -> Any:
         SyntaxError,
         RecursionError,
     ):
-        # `literal_eval` rejects an expression such as `60 * 60`, but the compiler folds
-        # it to a constant.
+        # `literal_eval` rejects an expression such as `60 * 60`, so the compiler is
+        # used, which folds it to a constant.
         tree = ast.Expression(expression)
         code = compile(tree, "<constant>", "eval")
         steps = [
@@ -127,9 +131,10 @@ def attributes_set(
 ) -> Iterator[tuple[str, Any]]:
     """Yield the attributes that were set after the body of a class had run.
 
-    Special names are skipped. So is every attribute whose value the body computes,
-    because the source does not show which value to expect. A class with a custom
-    metaclass yields nothing: the metaclass derives further attributes from the body.
+    Special names such as ``__doc__`` are skipped, and so are attributes whose value the
+    body computes, because the source does not show which value to expect. A class with
+    a custom metaclass yields nothing: the metaclass derives further attributes from the
+    body.
 
     Args:
         class_: An importable class.
@@ -170,7 +175,9 @@ def _is_bound_value(
     value: Any,
     binding: Any,
 ) -> bool:
-    """Return False if an attribute cannot have the value that the body bound to it."""
+    """Return False if *value* cannot be the value that the class body has bound to the
+    attribute.
+    """
     if binding is COMPUTED:
         return True
     if binding is DEFINED:

@@ -20,13 +20,13 @@ from typing import Any, ForwardRef
 from weakref import WeakSet
 
 IMPORTABLE_ELSEWHERE: WeakSet[type] = WeakSet()
-"""Classes of another process's main program that were pickled by value. In that other
-process they are importable.
+"""The classes that another process has sent by value, because they belong to its main
+program (``__main__``). In that process they are importable.
 """
 _HEAP_TYPE = 1 << 9
 _IMMUTABLE_TYPE = 1 << 8
-"""`_HEAP_TYPE` and this are flags of types. A class defined in Python has the first and
-lacks the second.
+"""`_HEAP_TYPE` and this are flags in ``__flags__`` of a class. A class that is defined
+in Python has the first and lacks the second.
 """
 _DERIVED = (
     types.GetSetDescriptorType,
@@ -37,7 +37,9 @@ _DERIVED = (
     types.BuiltinFunctionType,
     types.DynamicClassAttribute,
 )
-"""Types of class attributes that are derived from `__slots__`, fields or C code."""
+"""The types of class attributes that are derived from ``__slots__`` or from fields, or
+come from C code.
+"""
 _DATA_NAMES = frozenset(
     {
         "__slots__",
@@ -84,8 +86,8 @@ def is_importable(class_: type) -> bool:
 
 
 def class_of_main(make: Callable[..., type], arguments: tuple[Any, ...]) -> type:
-    """Return ``make(*arguments)``, a class of another process's main program, and
-    remember that it is importable there.
+    """Unpickle a class of another process's main program: return ``make(*arguments)``,
+    and remember that the class is importable there.
     """
     class_ = make(*arguments)
     IMPORTABLE_ELSEWHERE.add(class_)
@@ -111,8 +113,8 @@ def class_content(class_: type) -> Iterator[tuple[str, Any]]:
         yield from _pydantic_content(class_)
     for name, value in sorted(variables.items()):
         if name not in members and is_content(class_, name, value):
-            # The type is part of the name, because a plain method, a static method and
-            # a class method may contain the same function.
+            # The type of the member is added to its name, because a plain method, a
+            # static method and a class method may contain the same function.
             yield f"{name} {type(value).__qualname__}", value
 
 
@@ -121,9 +123,9 @@ def _annotations(class_: type) -> list[Any]:
     try:
         annotations = inspect.get_annotations(class_)
     except NameError:
-        # Python 3.14 evaluates annotations only when they are read, and a name in them
-        # may be undefined. They can be left out here, because the fields of the class
-        # are part of the content too.
+        # Python 3.14 evaluates annotations only when they are read, which fails if a
+        # name in them is undefined. They can then be left out, because the fields of
+        # the class are part of the content too.
         return []
     return [[name, _annotation(value)] for name, value in annotations.items()]
 

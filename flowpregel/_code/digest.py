@@ -1,11 +1,11 @@
 """A digest of the meaning of a function: its code, and all that the code refers to.
 
-Each function, class and constant that the function refers to, directly or indirectly,
-is a *unit*. Its *meaning* is text that represents its code or its content. The digest
-is computed from the meanings of all units, in the order in which they are reached, and
-from the links between units. Only definitions of the function's own package or folder
-are read. A definition of another package is represented by its name. `reader` has the
-details.
+The function, and each function, class and constant to which it refers directly or
+indirectly, is a *unit*. The *meaning* of a unit is a string that represents its code or
+its content. The digest is computed from the meanings of all units, in the order in
+which they are reached, and from the links between units. Only definitions of the
+function's own package or folder are read. A definition of another package is
+represented by its name. `reader` has the details.
 
 A digest is computed again only if a name in the code refers to a different object: see
 `bindings`. A value that a program changes in place, such as a list that its
@@ -51,7 +51,7 @@ class KeptDigest:
 
     Args:
         function: Any object that `code_digest` accepts.
-        note: A function that is called with each digest that is computed.
+        note: A function that is called with each newly computed digest.
     """
 
     def __init__(self, function: Any, note: Callable[[CodeDigest], None]) -> None:
@@ -60,7 +60,7 @@ class KeptDigest:
         self._known: CodeDigest | None = None
 
     def now(self) -> CodeDigest:
-        """Return the digest of the current code."""
+        """Return the digest of the code in its present state."""
         known = self._known
         if known is None or not known.bindings.hold():
             known = self._known = code_digest(self._function, earlier=known)
@@ -81,7 +81,8 @@ def code_digest(
         through_tasks: True to represent the tasks and graphs that *function* refers to
             by their functions, False to represent them by their names.
         earlier: The digest that the new digest replaces. A constant that is still the
-            same object keeps its earlier meaning, even if its content has changed.
+            same object as then keeps its earlier meaning, even if its content has
+            changed.
     """
     return CodeReader(function, through_tasks=through_tasks, earlier=earlier).read()
 
@@ -89,9 +90,9 @@ def code_digest(
 def code_of(function: Any) -> CodeDigest:
     """Return the digest of a body, such as that of an entrypoint.
 
-    Tasks are represented by their names, because each call that the body makes is
-    compared separately. The digest of a plain function is computed again only when a
-    name in its code refers to another object.
+    Tasks are represented by their names, because the code of each task that the body
+    calls is compared separately. The digest of a plain function is computed again only
+    when a name in its code refers to another object.
     """
     if not isinstance(function, types.FunctionType):
         return code_digest(function, through_tasks=False)
@@ -113,8 +114,8 @@ def tasks_named_by(function: Any) -> list[Any]:
     """Return the tasks and graphs to which the code of *function* refers, directly or
     through helpers.
 
-    The code of a body that flowpregel itself defines is not read. Such a body refers to
-    the tasks that it closes over.
+    If flowpregel itself defines the body, as for `map`, its code is not read. It refers
+    to the tasks that it closes over.
     """
     if isinstance(function, types.FunctionType) and is_ours(function):
         cells = cells_of(function).values()

@@ -1,8 +1,9 @@
 """The modules that a digest of code reads: their files and variables.
 
-A module is *near* if it belongs to the package of the digest's root, or if it is in the
-root's folder and not installed. The definitions of near modules are read. Definitions
-of other modules are represented by their names.
+The *root* is the function whose digest is computed. A module is *near* if it belongs to
+the root's package, or if it is in the folder of the root's file and not installed. The
+definitions of near modules are read. Definitions of other modules are represented by
+their names.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from flowpregel._code.source import source_file
 
 
 class Module(NamedTuple):
-    """The parts of a module that a digest needs."""
+    """The parts of a module from which a digest is computed."""
 
     file: str
     """The path of the file, the name of a notebook cell, or an empty string."""
@@ -35,7 +36,8 @@ class Modules:
     """The modules that a digest has reached.
 
     Args:
-        home: The function or class whose module decides which modules are near.
+        home: The function or class to whose module others are compared to decide
+            whether they are near.
     """
 
     def __init__(self, home: Any) -> None:
@@ -53,12 +55,13 @@ class Modules:
         }
         self._packages = packages - {"", values.LIBRARY} - sys.stdlib_module_names
         # A notebook has no file, but imports modules from the working directory. So the
-        # path of a file in that directory is used, whether the file exists or not.
+        # path of some file in that directory is used, which need not exist.
         file = os.path.abspath(variables.get("__file__") or "notebook")
         self._folder = os.path.join(os.path.dirname(file), "")
 
     def note_definition(self, value: Any) -> None:
-        """Note the module of *value*, if *value* is a function.
+        """Note that the variables of *value*'s module can be read through *value*, if
+        it is a function.
 
         The globals of a function that was unpickled by value are not the variables of
         an imported module.
@@ -83,7 +86,7 @@ class Modules:
         return self._modules[name]
 
     def _rebound(self, prefix: str) -> Set[str]:
-        """Return the names that functions of a module rebind.
+        """Return the global names of a module that its functions rebind.
 
         Args:
             prefix: The name of the module and a colon. If the name of a closure follows

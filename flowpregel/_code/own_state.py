@@ -1,4 +1,5 @@
-"""The attributes that a call of a callable object sets: they are state, not code.
+"""The attributes that a callable object sets when it is called. They are state, and
+left out of the digest of code.
 
 ::
 
@@ -26,7 +27,7 @@ _STATELESS = (
     type,
 )
 _MOST_METHODS = 200
-"""The number of reached names after which the search for methods stops."""
+"""The number of names reached after which the search for methods stops."""
 
 
 def set_by_call(target: Any) -> Mapping[int, frozenset[str]]:
@@ -68,7 +69,9 @@ def _methods_reached(
     class_: type,
     name: str,
 ) -> Iterator[AttributesUsed]:
-    """Yield the attributes used by each method that a call of *name* may reach."""
+    """Yield the attributes used by the method *name*, and by each method that a call of
+    it may reach.
+    """
     reached = {name}
     pending = [name]
     while pending:

@@ -1,9 +1,10 @@
-"""The parts of code by name. They are stored beside the source of the code, so that a
-message can name the part that changed.
+"""The parts of a task's code (functions, classes, constants, package versions) by name.
+A record of them is stored with the source of the code, so that a message can name the
+part that has changed.
 
 A record has one line for each part, with the part's kind, name and content. The content
-is a small constant as text, the version of a package, or a digest. The size of a record
-is bounded, and a record does not influence the digest of the code.
+is the value of a small constant, the version of a package, or a digest. The size of a
+record is bounded, and a record does not influence the digest of the code.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ _MOST_PACKAGES: Final = 20
 _LONGEST_NAME: Final = 120
 _LONGEST_VALUE: Final = 60
 _LONGEST_INT: Final = 128
-"""The greatest number of bits of an int that is written as text."""
+"""The greatest number of bits of an int whose value is written."""
 _MOST_ITEMS: Final = 20
 _VALUE: Final = "="
 """The prefix of a part's content that is a value. Any other content is a digest."""
 _LINK: Final = re.compile(r"->\d+;")
-"""A pattern for links to other units. The number is removed from each link in a part's
-content, because it depends on the order of the units.
+"""A pattern for links to other units in a meaning. A link contains the number of the
+unit, which depends on the order of the units. So the number is removed before a part's
+digest is computed.
 """
 _KINDS: Final = frozenset({"constant", "function", "class", "version"})
 _UNORDERED: Final = frozenset({set, frozenset})
@@ -53,14 +55,14 @@ class CodePart(NamedTuple):
 
     @property
     def value(self) -> str | None:
-        """The value as text, or None if only its digest is known."""
+        """The value as a string, or None if only its digest is known."""
         if self.content.startswith(_VALUE):
             return self.content.removeprefix(_VALUE)
         return None
 
 
 def unit_part(unit: Unit, meaning: str, *, is_constant: bool) -> CodePart:
-    """Return the part for a unit.
+    """Return the part that describes a unit (a function, class or constant).
 
     Args:
         unit: The unit.
@@ -69,8 +71,8 @@ def unit_part(unit: Unit, meaning: str, *, is_constant: bool) -> CodePart:
     """
     name = unit.name.rpartition(":")[2][:_LONGEST_NAME]
     kind: PartKind = "function"
-    # Unit 0 is the function whose digest is computed. It is recorded as a function even
-    # if it is a callable object.
+    # Unit 0 is the root, whose digest is computed. It is recorded as a function even if
+    # it is another callable object.
     if is_constant and unit.number:
         kind = "constant"
         text = _value_text(unit.value)
@@ -125,7 +127,7 @@ def package_of(value: Any) -> str:
 
 
 def _value_text(value: Any) -> str | None:
-    """Return a small plain value as text, or None for any other value."""
+    """Return the `repr` of a small plain value, or None for any other value."""
     items = [value]
     if type(value) is dict:
         items = [*value, *value.values()]
@@ -142,7 +144,7 @@ def _value_text(value: Any) -> str | None:
 
 
 def _is_short(value: Any) -> bool:
-    """Return whether *value* is a plain value that is quickly written as text."""
+    """Return whether *value* is a plain value with a short `repr`."""
     if type(value) not in ATOMS:
         return False
     if isinstance(value, str | bytes):

@@ -13,9 +13,9 @@ meaning, in the order in which units are reached:
 * The meaning of a constant is its content (`ValueWriter`).
 
 The attributes that were set in a class after its body had run are written last, when
-all units are filled. Only then is it known which of them functions set: such attributes
-are state and are left out. Writing the other attributes may add units, which are then
-filled too.
+all units are filled. Only then is it known which of these attributes are set by
+functions: such attributes are state, and left out. Writing the others may add units,
+which are then filled too.
 
 The digest is computed from all meanings, in this order. Where one unit refers to
 another, its meaning contains a link with the number of the other unit, not a name, so
@@ -45,12 +45,14 @@ from flowpregel._code.value_writer import ValueWriter
 
 _MISSING = object()
 _LONGEST_MEANING = 1 << 20
-"""The greatest length of a meaning. A longer text is replaced by its digest."""
+"""The greatest length of a meaning in characters. A longer one is replaced by its
+length and digest.
+"""
 
 
 class Constant(NamedTuple):
-    """A constant whose value may change in place, with the meaning that was computed
-    for it.
+    """A constant whose value may change in place, and the meaning that was computed for
+    it.
     """
 
     value: Callable[[], Any]
@@ -89,7 +91,9 @@ class CodeDigest:
     bindings: Bindings = dataclasses.field(
         default_factory=Bindings, repr=False, compare=False
     )
-    """The objects that the names in the parts referred to."""
+    """The objects to which the names in the code referred when the digest was
+    computed.
+    """
     constants: Mapping[str, Constant] = dataclasses.field(
         default_factory=dict, repr=False, compare=False
     )
@@ -119,8 +123,9 @@ class CodeReader:
         self, root: Any, *, through_tasks: bool, earlier: CodeDigest | None = None
     ) -> None:
         self._earlier: Mapping[str, Constant] = {}
-        # The earlier digest does not record which values could not be read. If it met
-        # such values, all constants are read again.
+        # The constants of the earlier digest do not show which of them contained values
+        # that could not be read. So if there were such values, all constants are read
+        # again.
         if earlier is not None and not earlier.unseen:
             self._earlier = earlier.constants
         self._root = values.peeled(root)
@@ -137,14 +142,16 @@ class CodeReader:
         )
         self._constants: dict[str, Constant] = {}
         self._filled: set[str] = set()
-        """The names of the containers to which functions add items."""
+        """The full names of the containers to which functions add items, so that their
+        content is state.
+        """
         self._rebound: set[str] = set()
-        """The names outside of a definition that one of the definitions binds (see
+        """The names that one of the definitions binds outside of itself (see
         `Definition.rebound`).
         """
         self._classes: list[tuple[Unit, type, Definition]] = []
-        """Classes that have been written without the attributes that were set after
-        the class body had run.
+        """The classes whose attributes that were set after the class body had run are
+        not written yet.
         """
         if self._units.of_definition(self._root) is None:
             name = f"{values.module_of(home)}:{values.qualname(home)}(...)"
@@ -190,8 +197,8 @@ class CodeReader:
         return unit_part(unit, meaning, is_constant=is_constant)
 
     def tasks(self) -> list[Any]:
-        """Return the tasks and graphs that the code refers to, as `read` has found
-        them.
+        """Return the tasks and graphs to which the code refers. `read` must have been
+        called before.
         """
         return self._writer.tasks
 
@@ -218,8 +225,9 @@ class CodeReader:
         if unit.source is not None or type(value) in values.ATOMS:
             return
         meaning = _meaning_of(unit)
-        # A constant whose content refers to other units, such as functions in a table,
-        # is not remembered, because the next digest must read those units again.
+        # A constant is not remembered if its content refers to other units, such as
+        # functions in a table: the next digest must read these units, and so the
+        # constant, again.
         if "->" not in meaning:
             self._constants[unit.name] = Constant(weak_reference_to(value), meaning)
 
@@ -270,7 +278,7 @@ class CodeReader:
             self._writer.write(value, unit)
 
     def _fill_from_source(self, unit: Unit, class_: type) -> bool:
-        """Add the source of a class to *unit*, and return whether the class has a
+        """Add the source of a class to *unit*. Return False if the class has no
         source.
         """
         methods = [
@@ -293,8 +301,8 @@ class CodeReader:
         self, class_: type, methods: list[types.FunctionType]
     ) -> Definition | None:
         module = self._modules.module(class_.__module__)
-        # In a notebook the module has no file, but the cell that defines the class
-        # has a name, which is the file name of the methods.
+        # In a notebook, the module has no file. The file name of the class's methods is
+        # the name of the cell that defines it.
         names = [module.file, *(method.__code__.co_filename for method in methods)]
         for name in names:
             file = source_file(name, module.variables)
@@ -341,8 +349,8 @@ class CodeReader:
         module: str,
         cells: Mapping[str, Any],
     ) -> None:
-        """Write a definition, and the values of the names that it uses but does not
-        bind.
+        """Write the definition of a function or class, and the values of the names that
+        it uses but does not bind.
 
         Args:
             unit: The unit of the definition.
@@ -366,7 +374,8 @@ class CodeReader:
     def _write_reference(
         self, unit: Unit, value: Any, prefix: str, path: list[str]
     ) -> None:
-        """Write the value of a name or of a near module's attribute.
+        """Write the value of a name in the code, or, if the name refers to a near
+        module, of the attribute that the code reads from it.
 
         Args:
             unit: The unit whose code refers to the value.
@@ -392,7 +401,9 @@ class CodeReader:
             self._writer.write_named(value, unit, prefix + name)
 
     def _is_near_module(self, value: Any) -> bool:
-        """Return whether *value* is a near module, whose definitions are read."""
+        """Return whether *value* is a near module, so that its definitions are read
+        (see `flowpregel._code.modules`).
+        """
         # The type is checked with `type`, because `isinstance` could run code of the
         # value's class.
         if not issubclass(type(value), types.ModuleType):
@@ -400,7 +411,8 @@ class CodeReader:
         return self._modules.is_near(value.__name__)
 
     def _note_name(self, module: str, name: str, text: str) -> None:
-        """Note the value of a global name, if its module can be found again.
+        """Note the present value of a global name in the bindings, if the variables of
+        the module can be read again later.
 
         Args:
             module: The name of the module.

@@ -30,7 +30,9 @@ class Definition(NamedTuple):
     """The definition of a function, lambda or class in its source."""
 
     meaning: str
-    """The text of the definition, as `written` returns it."""
+    """The string that represents the definition in the digest, as `written` returns
+    it.
+    """
     names: list[tuple[str, ...]]
     """The global names in the definition. Each is followed by the attributes that the
     code reads from it.
@@ -38,7 +40,7 @@ class Definition(NamedTuple):
     source: str
     """The source text of the definition."""
     filled: frozenset[str] = frozenset()
-    """The names of containers to which the code adds items, as in
+    """The names of the containers to which the code adds items, as in
     ``rows.append(row)``.
     """
     attributes: Mapping[str, Any] = MappingProxyType({})
@@ -66,7 +68,9 @@ _SETS_OF_TYPE = re.compile(
 
 
 def _rebound_in(source: str) -> frozenset[str]:
-    """Return the names outside of a definition that its code binds."""
+    """Return the names that the source of a definition binds outside of the definition
+    (see `Definition.rebound`).
+    """
     rebound = set(_SETS.findall(source))
     for attribute in _SETS_OF_TYPE.findall(source):
         rebound.add(f"cls{attribute}")
@@ -77,8 +81,8 @@ def _rebound_in(source: str) -> frozenset[str]:
 
 
 def rebound_by(code: CodeType) -> frozenset[str]:
-    """Return the names outside of a function that its bytecode binds, for a function
-    without a source.
+    """Return the names that the bytecode of a function binds outside of the function.
+    This is for functions without a source.
 
     Attributes are left out, since bytecode does not show to which object they belong.
     """
@@ -96,7 +100,7 @@ def rebound_by(code: CodeType) -> frozenset[str]:
 
 
 class AttributesUsed(NamedTuple):
-    """The attributes of an object that a method of the same object uses."""
+    """The attributes of its own object that a method uses, as in ``self.count``."""
 
     names: frozenset[str]
     stored: frozenset[str]
@@ -106,7 +110,7 @@ class AttributesUsed(NamedTuple):
 
 
 def attributes_used(method: FunctionType) -> AttributesUsed:
-    """Return the attributes that *method* uses, as in ``self.count``."""
+    """Return the attributes of its own object that *method* uses."""
     code = method.__code__
     if not code.co_argcount:
         return AttributesUsed(frozenset(), frozenset())
@@ -207,7 +211,7 @@ class SourceFile:
         return None
 
     def _definition_of(self, node: Any, offset: int) -> Definition:
-        """Return the definition of *node*.
+        """Return the definition whose syntax tree is *node*.
 
         Args:
             node: The syntax tree of the definition.
@@ -232,9 +236,10 @@ class SourceFile:
         return is_ours(self._variables.get(name))
 
     def _trees_at(self, line: int) -> Iterator[tuple[ast.Module, int]]:
-        """Yield the tree of the statement at *line*, then the tree of the whole file.
+        """Yield the syntax tree of the statement that contains *line*, then the syntax
+        tree of the whole file.
 
-        Each tree comes with the number of lines of the file before it.
+        Each tree comes with its offset: the number of lines before it in the file.
         """
         # no mutant: If the index is wrong, the caller searches the whole file.
         index = bisect_right(self._starts, line - 1)
@@ -271,7 +276,7 @@ the same time.
 
 
 def source_file(name: str, variables: dict[str, Any]) -> SourceFile:
-    """Return a source file.
+    """Return the lines and definitions of a source file.
 
     The file is read again only if its size or modification time has changed.
 
@@ -360,8 +365,8 @@ def _is_function_of(node: Any, code: CodeType, line: int) -> bool:
 
 
 def _takes(arguments: ast.arguments, code: CodeType) -> bool:
-    """Return whether *code* has these parameters. If it does not, the file has changed
-    since *code* was compiled.
+    """Return whether *code* has the parameters of a definition in the file. If it does
+    not, the file has changed since *code* was compiled.
     """
     names = [
         parameter.arg
@@ -385,17 +390,17 @@ def _takes(arguments: ast.arguments, code: CodeType) -> bool:
 def _lambda_at(
     lambdas: list[ast.Lambda], code: CodeType, offset: int
 ) -> ast.AST | None:
-    """Return the lambda whose body contains the source positions of all instructions in
-    *code*, or None.
+    """Return the lambda whose body contains the source positions of all bytecode
+    instructions in *code*, or None.
 
     Args:
         lambdas: The lambdas on one line that may have *code*.
         code: The code of a lambda.
         offset: The number of lines of the file before the tree.
     """
-    # Instructions that the compiler adds end at column 0. They are left out, because
-    # they have no source. In Python 3.12 this leaves no instruction of a lambda such as
-    # `lambda: 1`.
+    # Instructions that the compiler adds have the end column 0. They are left out,
+    # because they have no source. In Python 3.12, a lambda such as `lambda: 1` then has
+    # no instruction left.
     positions: list[Any] = [position for position in code.co_positions() if position[3]]
     match = None
     for node in lambdas:

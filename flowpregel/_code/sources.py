@@ -1,5 +1,5 @@
-"""The sources of this process's tasks and bodies, which notices show and stores
-record.
+"""The sources of this process's tasks and workflow bodies. Notices about changed code
+show them, and stores record them.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ if TYPE_CHECKING:
     from flowpregel._code.digest import CodeDigest
 
 SOURCES: dict[str, str] = {}
-"""The sources of the tasks and bodies of this process by digest, and the records of
-their parts (`parts_record`) by `parts_key`.
+"""The sources of the tasks and workflow bodies of this process, by the digest of the
+code, and the records of their parts (`parts_record`), by `parts_key`.
 """
 UNSEEN: dict[str, str] = {}
-"""The names of the values whose content a digest does not include, by digest."""
+"""The names of the values whose content a digest of code does not include, by this
+digest.
+"""
 
 
 def parts_key(code: str) -> str:
-    """Return the key under which the parts of code are stored, beside its source.
+    """Return the key under which the record of the parts of code is stored.
 
     Args:
         code: The digest of the code.
@@ -37,7 +39,7 @@ def note_code(
 
     Args:
         code: The digest under which the source and the values are found.
-        digests: The digests that *code* was computed from.
+        digests: The code digests from which *code* was computed.
         has_notices: True if a run must give a notice about the values.
     """
     SOURCES[code] = "\n".join(digest.source for digest in digests)

@@ -1,8 +1,10 @@
-"""The meaning of a syntax tree, as text.
+"""The meaning of a syntax tree: a string that is the same for all definitions that do
+the same in the same way.
 
-The text does not contain comments, docstrings, layout, annotations of functions, `pass`
-or names of locals. It is the same in every version of Python: empty fields are not
-written, so that a field that a later version adds does not change the text.
+The string does not contain comments, docstrings, layout, annotations of functions,
+`pass` or names of locals. It is the same in every version of Python: empty fields of
+syntax nodes are not written, so that a field that a later version adds does not change
+it.
 """
 
 from __future__ import annotations
@@ -26,11 +28,11 @@ _UNWRITTEN = frozenset(
 
 
 def written(node: Any, is_ours: IsOurs) -> tuple[str, list[tuple[str, ...]]]:
-    """Return the text of a function, lambda or class without its own name.
+    """Return the meaning of a function, lambda or class, without its own name.
 
     Returns:
-        The text, and the global names in it. Each name is followed by the attributes
-        that the code reads from it: ``("helpers", "clean")``.
+        The meaning, and the global names in the code. Each name is followed by the
+        attributes that the code reads from it: ``("helpers", "clean")``.
     """
     writer = _TreeWriter(is_ours)
     writer.visit_Lambda(node, writer.outside)
@@ -38,8 +40,8 @@ def written(node: Any, is_ours: IsOurs) -> tuple[str, list[tuple[str, ...]]]:
 
 
 def constant_text(value: Any) -> str:
-    """Return a number, a `str` or bytes as text that is the same in every version of
-    Python.
+    """Return a string that represents a number, a str or bytes, and is the same in
+    every version of Python.
     """
     # `repr` is not used, because the characters that it escapes depend on the Python
     # version, and because it rejects very long ints.
@@ -48,7 +50,9 @@ def constant_text(value: Any) -> str:
 
 @dataclass(slots=True, eq=False)
 class _NameScope:
-    """The names in a function, class or comprehension that is being written as text."""
+    """The names in a function, class or comprehension whose meaning is being
+    written.
+    """
 
     kind: type[ast.AST] | None
     outer: _NameScope | None
@@ -66,8 +70,8 @@ class _NameScope:
     uses: defaultdict[tuple[str, ...], list[int]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """The positions in the text at which a name is used, by the name and the attributes
-    that are read from the name's value.
+    """The positions in the written tokens at which a name is used, by the name and the
+    attributes that the code reads from its value.
     """
 
     def inside(self, kind: type[ast.AST]) -> _NameScope:
@@ -76,9 +80,9 @@ class _NameScope:
 
 
 class _TreeWriter:
-    """A writer of syntax trees.
+    """A writer of the meaning of syntax trees.
 
-    The writer leaves a gap in the text for each name, and fills the gap when the scope
+    The writer leaves a gap for each name. It fills the gap when the scope of the name
     ends, because a name may be bound after its first use.
 
     Args:
@@ -91,7 +95,9 @@ class _TreeWriter:
         self._parts: list[str] = []
         self._closed = 0
         self.outside = _NameScope(None, None)
-        """The scope of the names that the written definition does not bind."""
+        """The outermost scope, of the names that the written definition does not
+        bind.
+        """
 
     def finish(self) -> str:
         """Return the text of everything that was written."""
@@ -234,8 +240,8 @@ class _TreeWriter:
     visit_Nonlocal = visit_Global
 
     def visit_ExceptHandler(self, node: Any, scope: _NameScope) -> None:
-        """Write a node, such as an except clause, that binds a name. The name is a
-        plain string in the node, not a child node.
+        """Write a node, such as an except clause, in which the bound name is a plain
+        string and not a child node.
         """
         name_field = "rest" if isinstance(node, ast.MatchMapping) else "name"
         self._bind(getattr(node, name_field), scope)

@@ -11,8 +11,8 @@ from flowpregel._code.classes import is_importable
 from flowpregel._code.modules import Modules
 
 _MOST_CLASSES = 200
-"""The greatest number of classes that are not importable whose content is read for one
-digest.
+"""The greatest number of classes whose content is read for one digest, of those that
+are not importable.
 """
 
 
@@ -25,12 +25,12 @@ class Unit:
     number: int
     """The position of the unit in the order in which units were reached."""
     tokens: list[str] = field(default_factory=list)
-    """The meaning of the unit, in parts. A link to another unit consists of that unit's
-    number.
+    """The meaning of the unit, as a list of strings. A link to another unit contains
+    the number of that unit.
     """
     source: str | None = None
-    """The source that is shown to users. If it is None, the meaning is shown. If it is
-    empty, nothing is shown.
+    """The source of the unit, for users. If it is None, they see the meaning instead,
+    and if it is empty, nothing.
     """
 
 
@@ -46,12 +46,12 @@ class Units:
         self.order: list[Unit] = []
         self._by_key: dict[int | str, Unit] = {}
         """The units by key. The key of a function or class is its id. The key of a
-        constant is its name, because it depends on the process whether equal constants
-        are one object.
+        constant is its name, and not its id: whether two equal constants are one object
+        may differ between processes.
         """
         self._modules = modules
         self._unnamed_classes: set[type] = set()
-        """The classes that are read and are not importable, whose number is limited."""
+        """The classes so far whose content is read because they are not importable."""
 
     def add(self, key: int | str, name: str, value: Any) -> Unit:
         """Return the unit with this key. If there is none, add one."""
@@ -61,8 +61,8 @@ class Units:
         return self._by_key[key]
 
     def of_definition(self, value: Any) -> Unit | None:
-        """Return the unit of a function or class that is read, or None for any other
-        value.
+        """Return the unit of a function or class whose code is read, or None for any
+        other value, such as a function of another package.
         """
         if not isinstance(value, types.FunctionType | type):
             return None
@@ -73,7 +73,9 @@ class Units:
         return self.add(id(value), f"{module}:{values.qualname(value)}", value)
 
     def is_constant(self, unit: Unit) -> bool:
-        """Return False if the unit is a function or class that is read."""
+        """Return True if the unit is a constant, not a function or class whose code is
+        read.
+        """
         return self._by_key.get(id(unit.value)) is not unit
 
     def _is_unnamed_class(self, value: Any) -> bool:

@@ -1,8 +1,9 @@
-"""The content of values, written into units.
+"""A writer of the content of values into the meanings of units (functions, classes and
+constants in a digest of code).
 
 A value is written as its type followed by its parts. A function or class in it is
 written as a link to its unit. If the content of a value cannot be read, only its type
-is written, and the value is noted as unseen.
+is written, and the value is listed as unseen.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from flowpregel._code.tree import constant_text
 from flowpregel._code.units import Unit, Units
 
 _MOST_REDUCTIONS = 20_000
-"""The greatest number of objects of other packages that are read for one unit
-(function, class or constant).
+"""The greatest number of objects of other packages whose content is read for one
+unit.
 """
 _DEEPEST = 100
 """The depth of nesting at which the reading of a constant stops."""
@@ -58,9 +59,13 @@ class ValueWriter:
         self._own_state = own_state
         self._through_tasks = through_tasks
         self._open: set[int] = set()
-        """The ids of the values that contain the value being written."""
+        """The ids of the values that contain the value which is being written, to
+        notice a value that contains itself.
+        """
         self._reductions = 0  # no mutant: `begin_unit` sets the number first.
-        """The number of objects that were read for the current unit."""
+        """The number of objects of other packages that were read for the present
+        unit.
+        """
         self.tasks: list[Any] = []
         """The tasks and graphs that were written so far."""
         self.unseen: dict[str, None] = {}
@@ -71,7 +76,7 @@ class ValueWriter:
         """True if no value that was written can change in place."""
 
     def begin_unit(self) -> None:
-        """Begin to count the objects that are read for a new unit."""
+        """Restart the count of objects that are read, because a new unit begins."""
         self._reductions = 0
 
     def write(self, value: Any, unit: Unit) -> None:
@@ -201,14 +206,14 @@ class ValueWriter:
         self.tasks.append(value)
         steps = values.steps_of(value) if self._through_tasks else []
         if value is unit.value:
-            # This unit consists of the task's name, which the source of the code that
-            # calls the task shows already. So the unit gets no source.
+            # This unit consists of the task's name alone, and the source of the calling
+            # code shows this name already. So the unit shows no source.
             unit.source = ""
         self.write([str(getattr(value, "name", "")), *steps], unit)
 
     def _is_outside_method(self, value: Any) -> bool:
-        """Return whether *value* is a bound method that another package provides as a
-        module-level function, such as `random.randint`.
+        """Return whether *value* is a bound method that another package offers as a
+        function of a module, such as `random.randint`.
         """
         if not isinstance(value, types.MethodType):
             return False
@@ -247,8 +252,8 @@ class ValueWriter:
         """
         if values.changes_when_used(value) or values.is_too_large(value):
             return None
-        # Some objects create new objects each time they are read, so reading them would
-        # never end. So the number of objects is limited.
+        # Some objects create new objects each time they are read, so that reading them
+        # would never end. So the number of read objects is limited.
         self._reductions += 1 if len(self._open) < _DEEPEST else _MOST_REDUCTIONS
         if self._reductions > _MOST_REDUCTIONS:
             return None
@@ -289,6 +294,6 @@ class ValueWriter:
             others = {name: state[name] for name in state if name not in names}
             return others or None
         parts = tuple(self._without_own_state(value, part) for part in state)
-        # The state of an object with slots is a pair: its attributes, and its slots. If
-        # all slots were left out, the attributes alone are the state.
+        # The state of an object with slots is a pair of dicts: its attributes, and its
+        # slots. If no slots are left, the state consists of the attributes alone.
         return parts[0] if parts[1:] == (None,) else parts

@@ -1,7 +1,7 @@
-"""Functions that take a value apart for a digest of code.
+"""Functions that read the parts of a value for a digest of code.
 
-They return the module in which the value is defined, the functions that it wraps, and
-its content.
+They find the module in which the value is defined, the functions that it wraps, and its
+content.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from flowpregel._code.tree import constant_text
 LIBRARY = __name__.partition(".")[0]
 ATOMS = frozenset({int, float, complex, str, bytes, bool, type(None), type(...)})
 _PLAIN = (type, types.FunctionType, functools.partial, types.MethodType)
-"""Types of callables that wrap no other function."""
+"""The types of callables that wrap no other function."""
 _TYPE_FORMS: dict[Any, str] = {
     Union: "Union",
     types.UnionType: "Union",
@@ -38,11 +38,13 @@ _TYPE_FORMS: dict[Any, str] = {
     Annotated: "Annotated",
 }
 IN_ENVIRONMENT = re.compile(r"\b(site|dist)-packages\b")
-"""A pattern for the directory that is in the path of every file of an installed
-package.
+"""A pattern for paths of files of installed packages, all of which are in a directory
+such as ``site-packages``.
 """
 _SHOWN = frozenset({"datetime", "decimal", "fractions", "uuid", "zoneinfo"})
-"""Modules of small values whose `repr` shows their whole content."""
+"""The modules of types, such as `decimal.Decimal`, whose `repr` shows the whole content
+of a value.
+"""
 MOST_ITEMS = 1_000_000
 """The greatest length of a container whose content is read."""
 NAMED = (
@@ -54,7 +56,9 @@ NAMED = (
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
 )
-"""Types of functions and attributes written in C, which are represented by name."""
+"""The types of functions and attributes that are written in C. They are represented by
+their names.
+"""
 FIXED = (
     *NAMED,
     type,
@@ -73,8 +77,8 @@ FIXED = (
     range,
     slice,
 )
-"""Types of objects that cannot be changed in place themselves, although their items may
-be. `CodeReader` makes an exception for a class whose content is read.
+"""The types of objects that cannot be changed in place, although their items may be.
+`CodeReader` treats a class whose content is read as an exception.
 """
 _WITHOUT_CONTENT = frozenset(
     {
@@ -92,8 +96,8 @@ _WITHOUT_CONTENT = frozenset(
         "loguru",
     }
 )
-"""Modules of locks, threads, events, queues, weak references and loggers. The result of
-a function does not depend on the content of such an object.
+"""The modules of locks, OS threads, events, queues, weak references and loggers. The
+result of a function does not depend on the content of such objects.
 """
 
 
@@ -124,7 +128,9 @@ def qualname(value: Any) -> str:
 
 
 def outside_name(value: Any) -> str:
-    """Return the package and the qualified name of *value*, without submodules."""
+    """Return the top-level package and the qualified name of *value*, without the
+    submodules between them.
+    """
     if isinstance(value, types.ModuleType):
         return value.__name__
     return f"{top_package(module_of(value)).lstrip('_')}:{qualname(value)}"
@@ -172,7 +178,9 @@ def peeled(value: Any) -> Any:
 
 
 def steps_of(graph: Any) -> list[Any]:
-    """Return the name of each node of a graph, followed by the node's functions."""
+    """Return the names of the nodes of a graph, each followed by the functions of the
+    node.
+    """
     nodes = getattr(graph, "nodes", None)
     steps: list[Any] = []
     if isinstance(nodes, Mapping):
@@ -182,8 +190,8 @@ def steps_of(graph: Any) -> list[Any]:
 
 
 def home_of(value: Any) -> Any:
-    """Return the function or class in whose module *value* is considered to be
-    defined.
+    """Return the function or class whose module is regarded as the module of
+    *value*.
     """
     value = peeled(value)
     if isinstance(value, types.FunctionType | type):
@@ -268,8 +276,8 @@ def type_form(value: Any) -> tuple[str, list[Any]] | None:
 
 
 def content_of(value: Any) -> list[Any] | None:
-    """Return the parts of *value*, or None if neither `_CONTAINERS` nor another rule in
-    this module fits its type.
+    """Return the parts of *value* that are its content, or None if no rule of this
+    module, such as `_CONTAINERS`, fits its type.
 
     The type itself is not among the parts.
     """
@@ -291,11 +299,11 @@ _MOST_CONTENTS = 256
 
 
 def first_content(name: str, value: Any) -> Any:
-    """Return a copy of *value*, if it is a container, that was made at the first call
-    with this *name* and object.
+    """Return a copy of *value*, if it is a container: the copy that was made at the
+    first call with this *name* and this object.
 
-    The digest of code that adds items to a list, dict or set must not change by that.
-    Any other value is returned itself.
+    Code may add items to a list, dict or set of its own. This must not change the
+    digest of the code, so the copy is digested. Any other value is returned itself.
     """
     if type(value) not in (list, dict, set, deque, defaultdict, Counter, OrderedDict):
         return value
@@ -305,8 +313,8 @@ def first_content(name: str, value: Any) -> Any:
         content = value
         with suppress(Exception):
             content = deepcopy(value)
-        # The entry refers to the container, so that it stays alive, and no other object
-        # gets its id.
+        # The cache entry keeps a reference to the container. So no other object can get
+        # its id, which is the key.
         known = _first_contents[key] = value, content
         while len(_first_contents) > _MOST_CONTENTS:
             _first_contents.popitem(last=False)
@@ -322,12 +330,11 @@ def reduced(value: Any) -> str | tuple[Any, ...]:
     """
     kind = type(value)
     if getattr(getattr(value, "flags", None), "c_contiguous", True) is False:
-        # The memory layout of an array does not belong to its content, so a contiguous
-        # copy is read.
+        # The memory layout of an array is not content, so a contiguous copy is read.
         value = value.copy()
     if issubclass(kind, set | frozenset):
-        # The items are returned as a frozenset. Pickle would write a set as a list, in
-        # an order that depends on `hash`.
+        # The items are returned as a frozenset, which is later written in a fixed
+        # order. Pickle would write a set as a list, in an order that depends on `hash`.
         return kind, (frozenset(value),), getattr(value, "__dict__", None)
     if isinstance(value, BaseException):
         return _reduced_error(value)
@@ -341,8 +348,8 @@ def _reduced_error(error: BaseException) -> str | tuple[Any, ...]:
     """Return the parts of an error that pickle would store, except its traceback, cause
     and notes.
     """
-    # The reducers that are registered in `copyreg` are not used. Dask imports `tblib`,
-    # whose reducers include causes and tracebacks.
+    # Reducers in `copyreg` are not used, because those of `tblib`, which Dask imports,
+    # include causes and tracebacks.
     parts: str | tuple[Any, ...] = error.__reduce_ex__(5)
     if len(parts) != 3 or not isinstance(parts[2], dict):
         return parts
@@ -355,14 +362,14 @@ def _reduced_error(error: BaseException) -> str | tuple[Any, ...]:
 
 
 def buffer_text(value: Any) -> str:
-    """Return the size and a digest of the bytes of a buffer, as text."""
+    """Return a string with the size and a digest of the bytes of a buffer."""
     with memoryview(value) as view:
         data = view if view.c_contiguous else view.tobytes()
         return f"{view.nbytes} bytes {hashlib.sha256(data).hexdigest()}"
 
 
 def is_record(value: Any) -> bool:
-    """Return whether pickle would store nothing but the attributes of an object."""
+    """Return whether pickle would store nothing of an object but its attributes."""
     kind: Any = type(value)
     if dataclasses.is_dataclass(kind):
         return True
@@ -372,8 +379,8 @@ def is_record(value: Any) -> bool:
         and kind.__reduce__ is plain.__reduce__
         and kind.__getstate__ is plain.__getstate__
         and kind not in copyreg.dispatch_table
-        # An instance of a subclass of `dict` or `str` has a content in addition to its
-        # attributes, so it is excluded.
+        # An instance of a subclass of a type such as `dict` or `str` has content in
+        # addition to its attributes.
         and all(
             base.__module__ != "builtins" or base is object for base in kind.__mro__
         )
@@ -411,8 +418,8 @@ def changes_when_used(value: Any) -> bool:
 
 
 def is_bound(value: Any) -> bool:
-    """Return whether *value* is a bound method written in C, such as ``table.get``, as
-    opposed to a module-level function.
+    """Return whether *value* is a method written in C that is bound to an object, such
+    as ``table.get``, and not a function of a module.
     """
     if not isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType):
         return False
@@ -422,8 +429,8 @@ def is_bound(value: Any) -> bool:
 
 
 def is_known_by_name(value: Any) -> bool:
-    """Return whether a module offers a bound method as a function, as `random` does
-    with `randint`.
+    """Return whether a module offers a bound method under a name, as `random` does with
+    `randint`.
     """
     name = getattr(value, "__name__", "")
     module = sys.modules.get(type(getattr(value, "__self__", None)).__module__)

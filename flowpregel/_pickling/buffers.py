@@ -8,7 +8,8 @@ import pickle
 def stays_inside(
     views: list[memoryview] | None, size: int, buffer: pickle.PickleBuffer
 ) -> bool:
-    """Return whether *buffer* stays in a pickle. If not, its view is added to *views*.
+    """Return whether *buffer* is to be stored in the pickle itself. If not, add a view
+    of the bytes to *views*.
 
     Args:
         views: The views of the buffers outside of the pickle, or None if all buffers
@@ -19,7 +20,8 @@ def stays_inside(
     try:
         view = buffer.raw()
     except BufferError:
-        # A buffer that is not contiguous has no raw view, so it stays in the pickle.
+        # There is no view of the bytes of a buffer that is not contiguous, so it stays
+        # in the pickle.
         return True
     if views is None or view.nbytes < size:
         return True

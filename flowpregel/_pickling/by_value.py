@@ -1,4 +1,6 @@
-"""Pickling by value: for lambdas, closures, and classes in functions."""
+"""Pickling by value, with the code itself and not a name: for lambdas, closures, and
+classes in functions.
+"""
 
 from __future__ import annotations
 
@@ -28,25 +30,24 @@ def by_value_pickler() -> Any:
         """A pickler of cloudpickle that leaves out the variables of the function in
         which a pydantic class is defined.
 
-        Such a class refers to these variables, in order to resolve annotations. Any of
-        these variables may be a lock or another object that cannot be pickled.
+        Such a class refers to these variables to resolve its annotations. One of them
+        may be a lock, or another object that cannot be pickled.
         """
 
         def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, CodeType):
-                # cloudpickle leaves the file name out since version 3.1.3, so the name
-                # is added here. Each call adds a new `str` object. With one shared
-                # object, the pickle would depend on whether other parts of the value
-                # refer to the same object.
+                # Since version 3.1.3, cloudpickle leaves the file name out, so it is
+                # added here, each time as a new str object. With a shared object, the
+                # bytes of the pickle would depend on whether other parts of the value
+                # refer to it too.
                 return code_of_file, (
                     "".join(obj.co_filename),
                     *self.dispatch_table[CodeType](obj),
                     _PYTHON,
                 )
             if _is_annotate_function(obj):
-                # None is pickled in place of the function. cloudpickle evaluates the
-                # annotations of functions and classes, so the annotations themselves
-                # are not lost.
+                # None is pickled in place of the function. The annotations are not
+                # lost, because cloudpickle pickles their evaluated form.
                 return type(None), ()
             _refuse_open_file(obj)
             reduced = self.reduced_by_cloudpickle(obj)
@@ -57,13 +58,16 @@ def by_value_pickler() -> Any:
             ):
                 reduced[2][0].pop("__pydantic_parent_namespace__", None)
                 if is_importable(obj):
-                    # The class is marked as a class of the main module. The reading
-                    # process cannot import it, but must compute equal digests.
+                    # The class is marked as one of the main program. The process that
+                    # unpickles it cannot import it, but must compute the same digests
+                    # as if it could.
                     reduced = (class_of_main, reduced[:2], *reduced[2:])
             return reduced
 
         def reduced_by_cloudpickle(self, obj: Any) -> Any:
-            """Return cloudpickle's own reduction (recipe to rebuild it) of *obj*."""
+            """Return cloudpickle's own reduction of *obj*: a function that rebuilds it,
+            and the arguments of this function.
+            """
             return super().reducer_override(obj)
 
     return WithoutVariables
@@ -139,7 +143,7 @@ def code_of_file(
 
 
 def dumps_with(pickler: Any, value: Any, **options: Any) -> bytes:
-    """Return *value* as a pickle of the class *pickler*.
+    """Return the pickle of *value* that the class *pickler* makes.
 
     Args:
         pickler: The pickler class.

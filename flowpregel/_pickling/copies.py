@@ -1,9 +1,9 @@
-"""Copies of values that do not change when the original is changed.
+"""Copies of values, which do not change when the original is changed.
 
-A value in an in-memory saver, store or cache must not change after it was stored. Only
-a value of an immutable class is stored itself. Any other value is pickled, and the
-pickle is stored in a tuple of one item. Since no immutable class is a tuple, the two
-forms can be distinguished.
+A value in an in-memory saver, store or cache must not change after it was stored. A
+value of an immutable class is stored itself. Any other value is pickled, and stored as
+a tuple whose only item is the pickle. A tuple is not among the immutable classes, so
+the two forms can be distinguished.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def snapshot_value(value: Any, description: object) -> Any:
 
     Args:
         value: Anything that pickle or cloudpickle can write.
-        description: The name of the value in error messages. It is converted to text
-            only in an error.
+        description: The name of the value in error messages. It is converted to a
+            string only for an error.
 
     Raises:
         ValueEncodingError: Neither pickle nor cloudpickle can write *value*.
@@ -57,7 +57,9 @@ def snapshot_value(value: Any, description: object) -> Any:
 
 
 def as_storable(error: BaseException) -> BaseException:
-    """Return *error* if it can be stored, or else a `RecordedError` in its place."""
+    """Return *error* if it can be pickled, or else a `RecordedError` that describes
+    it.
+    """
     try:
         snapshot_value(error, "an error")
     except ValueEncodingError:
@@ -115,8 +117,8 @@ def _dumps_by_value(value: Any, description: object) -> bytes:
 
 
 Decode: TypeAlias = Callable[[Sequence[Any]], tuple[tuple[Any, ...], ...]]
-"""A function that decodes the stored writes of several supersteps. Each call creates
-new objects.
+"""A function that decodes the stored writes of several supersteps, and creates new
+objects at each call.
 """
 
 
@@ -124,15 +126,15 @@ new objects.
 class ReplayedWrites(Sequence[tuple[Any, ...]]):
     """The writes to a channel, as one tuple for each superstep, oldest first.
 
-    The states of one history have most writes in common. So they share the stored
-    (encoded) writes, and each state decodes the writes that it needs. No decoded object
-    is then part of two states.
+    The states of a thread's history have most writes in common. So they share the
+    encoded writes, and each state decodes those that it needs, so that no two states
+    share a decoded object.
     """
 
     stored: Sequence[Any]
     """The stored writes of all supersteps of the channel, oldest first."""
     stop: int
-    """The index after the last superstep that belongs to this state."""
+    """The number of supersteps in *stored* that belong to this state."""
     decode: Decode
     start: int = 0
 
@@ -151,7 +153,7 @@ class ReplayedWrites(Sequence[tuple[Any, ...]]):
         return tuple(self) == tuple(other)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Pickling or copying the object gives a plain tuple of the decoded writes.
+        # A pickle or a copy of this object is a plain tuple of the decoded writes.
         return tuple, (tuple(self),)
 
     def __repr__(self) -> str:

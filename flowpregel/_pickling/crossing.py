@@ -1,9 +1,10 @@
 """Pickles that another process can load.
 
-The pickler in C is used if its result is exact. Some objects have no name by which the
-other process can find them (objects of ``__main__``, lambdas, local classes). Values
-that contain such objects are pickled by value, with cloudpickle. If a value cannot be
-pickled, the error names the path to the part at fault.
+Python's own pickler, which is written in C, is used if it can pickle the value exactly.
+Some objects have no name by which the other process can find them (objects of
+``__main__``, lambdas, local classes). Values that contain such objects are pickled by
+value, with cloudpickle. If a value cannot be pickled, the error names the path to the
+part at fault.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ def dumps(value: Any, large: list[memoryview] | None = None) -> bytes:
     stays = partial(stays_inside, large, SHARE_FROM)
     cloudpickle = sys.modules.get("cloudpickle")
     is_registered = cloudpickle and cloudpickle.list_registry_pickle_by_value()
-    # If the code of any module is sent by value, plain pickle is not tried, because it
-    # would write that module's functions by name.
+    # If some modules are sent by value, plain pickle is not tried, because it would
+    # write the functions of these modules by name.
     if not (SENT_MODULES.get() or is_registered):
         # `suppress` is not used, because it would take longer than pickling a small
         # value.
@@ -85,8 +86,8 @@ def dumps(value: Any, large: list[memoryview] | None = None) -> bytes:
 @cache
 def _by_value_pickler() -> Any:
     class ByValue(by_value_pickler()):  # type: ignore[misc]
-        """A pickler of cloudpickle that pickles decorated functions, and in a worker
-        the coordinator's classes, by name.
+        """A pickler of cloudpickle that still pickles some objects by name: decorated
+        functions and, in a worker, classes that came from the coordinator.
         """
 
         def reducer_override(self, obj: Any) -> Any:
@@ -97,8 +98,8 @@ def _by_value_pickler() -> Any:
             return _with_its_layout(obj, reduced) if isinstance(obj, type) else reduced
 
         def reduced_by_cloudpickle(self, obj: Any) -> Any:
-            """Return the reduction of *obj* by value, if the code of the module of
-            *obj* is sent by value.
+            """Return cloudpickle's reduction of *obj* by value, if its module is sent
+            by value.
             """
             if not _is_sent_despite_name(obj):
                 return super().reduced_by_cloudpickle(obj)
@@ -112,8 +113,8 @@ def _by_value_pickler() -> Any:
 
 
 def _is_sent_despite_name(obj: Any) -> bool:
-    """Return whether *obj* is code, or a module, that must be sent by value, although
-    cloudpickle might send its name.
+    """Return whether *obj* is a module, or a function or class of a module, that must
+    be sent by value, although cloudpickle might send its name.
     """
     module_name = ""
     if isinstance(obj, ModuleType):
@@ -147,7 +148,7 @@ def _reference_for(obj: Any) -> tuple[Any, ...] | None:
 
 
 def _with_its_layout(kind: type, reduced: Any) -> Any:
-    """Return cloudpickle's reduction of the class *kind*, completed by the parts that
+    """Return cloudpickle's reduction of the class *kind*, with the parts that
     cloudpickle leaves out.
 
     cloudpickle leaves out ``__slots__``. The rebuilt class would have a ``__dict__``
@@ -163,8 +164,9 @@ def _with_its_layout(kind: type, reduced: Any) -> Any:
     if is_typeddict(kind) and bases == (dict,):
         bases = (TypedDict,)
     slots = vars(kind).get("__slots__")
-    # Slots are passed on only for plain classes, because metaclasses, such as that of a
-    # `NamedTuple`, make the slots themselves, and may refuse given ones.
+    # ``__slots__`` is added only for classes without a metaclass of their own. A
+    # metaclass, such as that of a `NamedTuple`, makes the slots itself, and may refuse
+    # others.
     makes_none = type(kind) in (type, ABCMeta) and not issubclass(kind, tuple)
     if makes_none and isinstance(slots, str | tuple | list | dict):
         namespace = {**namespace, "__slots__": slots}
@@ -180,10 +182,12 @@ def _with_its_layout(kind: type, reduced: Any) -> Any:
 
 
 def class_filled(kind: type, state: Any) -> type:
-    """Give *kind* the attributes in *state*, and delete its other attributes.
+    """Give the unpickled class *kind* the attributes in *state*, and delete its other
+    attributes.
 
-    If the class was sent by value before, cloudpickle reuses it. It would not remove
-    attributes that a task has set, or that the program has deleted since.
+    If the class was sent by value before, cloudpickle uses the same class again. It
+    would not remove attributes that a task has set, or that the program has deleted
+    since.
     """
     from cloudpickle.cloudpickle import _class_setstate  # noqa: PLC0415 - loaded by now
 
@@ -198,15 +202,16 @@ def class_filled(kind: type, state: Any) -> type:
 
 
 def wrapper_of(function: FunctionType) -> tuple[str, int] | None:
-    """Return the name of the wrapper around *function* and the number of decorators, if
-    the function's name refers to a wrapper.
+    """Return the name of the wrapper around *function* and the number of decorators in
+    between, if the function's name in its module refers to a wrapper.
 
     In a module, the name of a function with ``@task`` refers to the task, not to the
     function itself. If the function were sent by value, the globals that it uses, such
     as caches, locks and tables, would be copied with it.
 
     Returns:
-        The name and the number; None if *function* is not found under its name.
+        The name and the number, or None if *function* is not found inside the object
+        under its name.
     """
     name = f"{function.__module__}:{function.__qualname__}"
     if is_sent_by_value(function.__module__ or ""):
@@ -234,7 +239,9 @@ def unwrapped(name: str, depth: int) -> Any:
 
 _in_worker = False
 _made_here: WeakSet[type] = WeakSet()
-"""Classes that this worker's tasks have defined, and that were sent by value."""
+"""The classes that were defined in this worker, and sent by value to the
+coordinator.
+"""
 
 
 def mark_as_worker() -> None:
@@ -246,8 +253,8 @@ def mark_as_worker() -> None:
 
 
 def _known_there(kind: type) -> tuple[str, str] | None:
-    """Return the names by which the coordinator finds *kind*, or None if the
-    coordinator has not sent this class by value.
+    """Return the names by which the coordinator finds the class *kind*, or None if the
+    class did not come from the coordinator by value.
 
     If the class were sent back by value, cloudpickle would find the coordinator's own
     class, and overwrite its attributes and methods with the worker's copies.
@@ -260,7 +267,7 @@ def _known_there(kind: type) -> tuple[str, str] | None:
 
 
 def class_sent(name: str, called: str) -> type:
-    """Return the class that was sent by value under *name*.
+    """Return the class that this process has sent by value under the id *name*.
 
     Raises:
         AttributeError: The class no longer exists.
@@ -275,8 +282,8 @@ def class_sent(name: str, called: str) -> type:
 
 
 def _part_of_cloudpickle(name: str) -> Any:
-    """Return one of cloudpickle's own functions, or one of the tables in which it
-    tracks the classes that it has sent or received by value.
+    """Return a private function of cloudpickle, or a table in which it tracks classes
+    that were sent or received by value.
     """
     from cloudpickle import cloudpickle  # noqa: PLC0415 - loaded by now
 
@@ -286,8 +293,8 @@ def _part_of_cloudpickle(name: str) -> Any:
 def first_unpicklable(
     task: str, parts: Iterable[tuple[str, str, Any]], error: Exception
 ) -> TaskSerializationError:
-    """Return an error that names the first of *parts* (role, path, value) that cannot
-    be pickled.
+    """Return an error that names the first of *parts* that cannot be pickled. A part is
+    a tuple: a role, a path and a value.
 
     If each part can be pickled by itself, the error names the last part.
     """
@@ -301,7 +308,8 @@ def first_unpicklable(
 
 
 def find_culprit(value: Any, name: str) -> tuple[str, str]:
-    """Return the path to the innermost part that cannot be pickled, and the reason.
+    """Return the path to the innermost part of *value* that cannot be pickled, and the
+    reason.
 
     Args:
         value: The value that could not be pickled.
@@ -317,8 +325,8 @@ def find_culprit(value: Any, name: str) -> tuple[str, str]:
     reason = why_refused(part, dumps) or AS_A_WHOLE
     if isinstance(part, ContextVar):
         reason += "; pass it to flowpregel.carry() where it is made, and it travels"
-    # A path through closures does not name the classes of the objects on the path, so
-    # the classes are added in parentheses.
+    # The path does not name the classes of the objects on it, so those of the user's
+    # packages are added in parentheses.
     classes = foreign_classes(owners) if "<closure " in path else []
     inside = f" (in {', '.join(classes)})" if classes else ""
     return f"{name}{path}: {class_name(part)}{inside}", reason

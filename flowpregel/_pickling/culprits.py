@@ -13,8 +13,8 @@ from typing import Any
 
 _DEEPEST = 30
 _MOST_PARTS = 10_000
-"""`_DEEPEST` and this limit the search: the greatest depth, and the greatest number of
-parts of one value.
+"""The greatest number of parts of one value that are searched. `_DEEPEST` is the
+greatest depth of the search.
 """
 
 
@@ -41,7 +41,7 @@ def culprit_in(
     """
     path = ""
     seen = {id(value)}
-    # If an object raises an error when its parts are read, the search ends, and the
+    # Reading the parts of an object may raise any error. The search then ends, and the
     # object itself is the culprit.
     with suppress(Exception):
         while len(seen) < _DEEPEST:
@@ -61,7 +61,9 @@ def _first_refused(
     encode: Callable[[Any], object],
     seen: set[int],
 ) -> tuple[str, Any] | None:
-    """Return the first part of *value* that *encode* refuses, with the step to it."""
+    """Return the first part of *value* that *encode* refuses, with the step of the path
+    that leads to it.
+    """
     unseen = (part for part in _parts(value) if id(part[1]) not in seen)
     for step, part in islice(unseen, _MOST_PARTS):
         if why_refused(part, encode):
@@ -105,7 +107,9 @@ def class_name(value: Any) -> str:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the parts of *value*, each with the step that leads to it."""
+    """Yield the parts of *value*, each with the step of the path that leads to it, such
+    as ``['a']``.
+    """
     if isinstance(value, Mapping):
         yield from _steps_into_mapping(value)
     elif isinstance(value, list | tuple | set | frozenset):

@@ -34,13 +34,14 @@ from flowpregel._pickling.moved_classes import earlier_homes
 from flowpregel.errors import ConfigurationError
 
 _ATOMS: frozenset[type] = frozenset({int, str, bytes, type(None), float, bool, complex})
-"""Types that `marshal` writes by content. Version 2 of the marshal format is used,
-because later versions contain references to repeated objects.
+"""The types that `marshal` writes by content. Version 2 of the format is used, because
+later versions write references to repeated objects, so that equal values may have
+different bytes.
 """
 _MARSHAL = 2
 _SIZE = 16
 _MOST_RUNS = 256
-"""The number of runs that a `SharedSpace` remembers: for these it has already read the
+"""The number of latest runs for which a `SharedSpace` remembers that it has read the
 constants.
 """
 _LARGE = 1 << 20
@@ -60,8 +61,9 @@ def digest_of(
     method ``__flowpregel_digest__`` that returns the digest of this content.
 
     Args:
-        value: Anything; an object of a class that is not built in is digested by the
-            reduction that pickle would make.
+        value: Anything. An object of a class that is not built in is digested by its
+            reduction: the function that rebuilds it and the arguments, as pickle would
+            store them.
         description: The name of the value in error messages.
         strict: True to refuse a value that has no content to digest, such as a lock;
             otherwise such a value is digested by its type.
@@ -109,8 +111,8 @@ def _never(*_: Any) -> bool:
 
 
 def have_equal_content(first: Any, second: Any) -> bool:
-    """Return True if two values have the same content, and False if they differ or
-    cannot be compared by content.
+    """Return True if two values have equal content, and False if they differ, or have
+    no content to digest.
     """
     try:
         digests = {
@@ -136,8 +138,8 @@ def arguments_digest(
 
 
 def plain_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
-    """Return the `arguments_digest` of arguments that are plain values and all
-    positional, or None for other arguments. Plain values refer to no file.
+    """Return the `arguments_digest` of arguments that are all positional and plain
+    values (see `has_plain_values`), or None for other arguments.
     """
     if kwargs or not _ATOMS.issuperset(map(type, args)):
         return None
@@ -146,14 +148,15 @@ def plain_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None
 
 
 def has_plain_values(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Return True if all arguments are numbers, strings or other plain values."""
+    """Return True if all arguments are numbers, strings or other plain values, which
+    refer to no file.
+    """
     return _ATOMS.issuperset(map(type, chain(args, kwargs.values())))
 
 
 def _reduced(value: Any) -> str | tuple[Any, ...]:
     """Return the reduction that pickle would make of *value*: the function that
-    rebuilds it, and that function's arguments. For enums, the reduction differs from
-    that of pickle.
+    rebuilds it, and the arguments of that function. Only that of enums is different.
     """
     if isinstance(value, enum.Flag) and value.name not in type(value).__members__:
         members = [member for member in type(value) if member in value]
@@ -197,7 +200,7 @@ class SharedSpace:
 
     Args:
         name, functions, version: See `space_of`.
-        ends: The last parts of the namespace.
+        ends: Strings that are appended to the namespace.
     """
 
     def __init__(
@@ -213,10 +216,10 @@ class SharedSpace:
         self._version = version
         self._known: tuple[str, ...] = ()
         self._codes: list[CodeDigest] = []
-        """The digests of the functions' code, which are a part of the namespace."""
+        """The digests of the functions' code, which are part of the namespace."""
         self._asked_by: dict[Hashable, None] = {}
-        """The latest runs for which the constants that may change in place were
-        read.
+        """The latest runs that have used this namespace. For each of them, constants
+        that may change in place were read again.
         """
 
     def now(self, run: Hashable = None) -> tuple[str, ...]:
@@ -269,8 +272,8 @@ class SharedSpace:
 
 
 def _carried(target: Any, seen: tuple[Any, ...] = ()) -> list[Any]:
-    """Return the values that a callable has in addition to its code: bound arguments,
-    defaults, and the values that it closes over.
+    """Return the values that belong to a callable in addition to its code: bound
+    arguments, defaults, and the values that it closes over.
     """
     if isinstance(target, functools.partial):
         return [*_carried(target.func, seen), target.args, dict(target.keywords)]
@@ -299,8 +302,8 @@ _FIELDS_SET = "__pydantic_fields_set__"
 def _content_of_part(part: Any) -> Any:
     """Return the content of a part of a reduction, such as an object's state."""
     if isinstance(part, dict) and _FIELDS_SET in part:
-        # Two pydantic models are equal regardless of which fields were set
-        # explicitly, so this information is left out.
+        # In pydantic, two models are equal whichever of their fields were set
+        # explicitly. So the set of these fields is left out.
         return {key: item for key, item in part.items() if key != _FIELDS_SET}
     is_iterator = hasattr(part, "__next__")
     return list(part) if is_iterator else part
@@ -325,8 +328,8 @@ class _Feeder:
         self._what = description
         self._strict = strict
         self._open: dict[int, int] = {}
-        """The nesting depths, by id, of the value that is being written and of the
-        values that contain it.
+        """The depth of the value that is being written, and of each value that contains
+        it, by the id of the value.
         """
         self._meanings: dict[type, str] = {}
         """The digests of the code of classes. They are cached, because a value may
@@ -341,8 +344,8 @@ class _Feeder:
             return
         depth = len(self._open)
         if (first := self._open.setdefault(id(value), depth)) != depth:
-            # The value contains itself, so only the distance to that outer value is
-            # written.
+            # The value contains itself. In its place, the number of levels to the outer
+            # occurrence is written.
             self._update(b"^%d" % (depth - first))
             return
         _WRITERS.get(kind, _Feeder._feed_object)(self, value)
@@ -370,8 +373,8 @@ class _Feeder:
             self._update(digest)
 
     def _apart(self, value: Any) -> bytes:
-        """Return a separate digest of *value*, by which keys and set items are
-        sorted.
+        """Return a separate digest of *value*, for the order in which the keys of a
+        dict and the items of a set are written.
         """
         digest = hashlib.blake2b(digest_size=_SIZE)
         feeder = _Feeder(digest.update, self._what, self._strict, self._fields)
@@ -402,15 +405,15 @@ class _Feeder:
             self._feed_class(value, is_value=True)
             return
         if (known := getattr(kind, "__flowpregel_digest__", None)) is not None:
-            # The object never changes, and stores a digest of the content, which is
-            # therefore not read.
+            # The object never changes, and stores a digest of the content, so the
+            # content is not read.
             self._update(b"h")
             self.feed(known(value))
             return
         if kind.__module__.partition(".")[0] == "pathlib":
-            # Paths are written as text. Since Python 3.12, the pickle of a path
-            # contains the segments from which the path was built, and these differ
-            # between equal paths.
+            # Paths are written as strings. Since Python 3.12, a path's reduction has
+            # the segments from which it was built, which may differ between equal
+            # paths.
             self._update(b"p")
             self.feed((kind.__qualname__, str(value)))
             return
@@ -427,9 +430,9 @@ class _Feeder:
             parts = self._fields.strip(value, parts)
         self._update(b"o")
         if isinstance(parts, str):
-            # A reduction to a name does not show whether the object with this name has
-            # changed. If the object is a wrapper, such as one made by
-            # `functools.cache`, the wrapped function is written too.
+            # The object is reduced to its name, which does not change with its code. If
+            # it is a wrapper, such as one made by `functools.cache`, the wrapped
+            # function is written too.
             inner = getattr(value, "__wrapped__", None)
             self.feed((*definition_of(kind), getattr(value, "__module__", None), parts))
             if isinstance(inner, FunctionType) and not is_ours(value):
@@ -477,10 +480,10 @@ class _Feeder:
     def _feed_meaning(self, class_: type, *, is_value: bool) -> None:
         """Add the digest of a class's code to the digest, unless its name is enough.
 
-        For a recorded call, the name of an importable class is enough: an object stays
-        the same argument after a method of the class was fixed. A shared cache
-        (*strict*) compares the code too, since the only cost of a miss is that the
-        result is computed again.
+        For recorded calls, the name of an importable class is enough: if a method of
+        the class is fixed, an object is still the same argument. For a cache that runs
+        share (*strict*), the code is included, because a miss costs no more than
+        computing the result again.
         """
         if is_importable(class_) and (
             is_outside(class_) or not (is_value or self._strict)

@@ -1,5 +1,5 @@
-"""The digests of files and folders, and their states (inode, size, time): while a state
-is unchanged, the content need not be read again.
+"""The digests of files and folders, with their states (inode, size, time of the last
+change). While the state is unchanged, the content need not be read again.
 
 ::
 
@@ -9,9 +9,9 @@ is unchanged, the content need not be read again.
                           v
                           the content is read, and digested
 
-An unchanged state proves an unchanged content only if the digest was computed some time
-after the last change. Otherwise, another change may follow that alters neither size nor
-time.
+This holds only if the digest was computed some time after the last change. Otherwise
+another change may have followed within the resolution of the file system's clock, and
+altered neither size nor time.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from typing import Final, NamedTuple
 
 class FileState(NamedTuple):
     """The state of a file or a folder. If it is unchanged, the content is unchanged
-    too, with the exception described above.
+    too, with the exception that the module's docstring describes.
     """
 
     inode: int
     size: int
     """The size of the file, or of all files in the folder."""
     changed_at: int
-    """The time of the last change of the file, or in the folder, in wall-clock
-    nanoseconds.
+    """The time of the last change of the file, or of anything in the folder, in
+    wall-clock nanoseconds.
     """
     entries: str = ""
     """A digest of the names, sizes and times of everything in a folder, or an empty
@@ -44,7 +44,7 @@ class FileState(NamedTuple):
 
 
 class FileDigest(NamedTuple):
-    """The digest of a content, and the state of the file when the digest was
+    """The digest of the content of a file or folder, and its state when the digest was
     computed.
     """
 
@@ -64,7 +64,7 @@ class WrittenFile(NamedTuple):
     digest: str
     """A digest of the content."""
     state: FileState
-    """The state of the output when the task had returned."""
+    """The state of the file or folder when the task had returned."""
     is_settled: bool
     """True if an unchanged state proves that the content is unchanged (see
     `_is_settled`).
@@ -72,11 +72,11 @@ class WrittenFile(NamedTuple):
 
 
 _DIGITS: Final = 16
-"""The number of digits in a digest of the entries of a folder."""
+"""The number of hexadecimal digits in `FileState.entries`."""
 _KNOWN: Final[dict[str, FileDigest]] = {}
 """The computed digests of files and folders, by absolute path."""
 _OUTPUTS: Final[dict[str, FileDigest]] = {}
-"""The recorded digests of outputs, by absolute path."""
+"""The records of the output files of calls, by absolute path."""
 _TICK: Final = 50_000_000
 """The coarsest resolution of modification times that are not whole seconds, in
 nanoseconds.
@@ -123,8 +123,8 @@ def file_digest(path: str) -> FileDigest:
 
 
 def present_or_recorded_digest(path: str) -> FileDigest:
-    """Return the digest of a file or folder. If an output is gone, return the recorded
-    digest.
+    """Return the digest of a file or folder. If it is the output of a task and no
+    longer exists, return the recorded digest.
 
     Args:
         path: The path of the file or folder.
@@ -142,7 +142,7 @@ def present_or_recorded_digest(path: str) -> FileDigest:
 
 
 def note_output(output: WrittenFile, path: str) -> None:
-    """Remember the recorded digest of an output, so that the output need not be read.
+    """Remember the record of an output, so that the output need not be read.
 
     Args:
         output: The record of the output.
@@ -168,7 +168,7 @@ def present_state(path: str) -> FileState:
 
 
 def written_file(path: str, folder: str) -> WrittenFile:
-    """Return the record of an output that is complete.
+    """Return the record of an output file or folder that a task has completed.
 
     Args:
         path: The path as the task gave it.
@@ -228,8 +228,8 @@ def _state_of_file(status: os.stat_result) -> FileState:
 
 
 def _is_settled(state: FileState, at: int) -> bool:
-    """Return whether a file in *state* was last changed long enough before the time
-    *at*, so that any change after *at* alters the state.
+    """Return whether a file in *state* was last changed so long before the time *at*
+    that any change after *at* alters the state.
     """
     is_in_seconds = state.changed_at % 1_000_000_000 == 0
     tick = _SECONDS_TICK if is_in_seconds else _TICK
@@ -240,7 +240,7 @@ def _is_settled(state: FileState, at: int) -> bool:
 
 
 def folder_state(folder: str) -> FileState:
-    """Return the state of a folder, which depends on everything in it.
+    """Return the state of a folder, which includes that of everything in it.
 
     Raises:
         OSError: A folder cannot be read.
@@ -270,8 +270,8 @@ def folder_state(folder: str) -> FileState:
 def _tree_digest(folder: str) -> str:
     """Return a digest of the names and the contents of everything below a folder.
 
-    Of a link to a folder, the target path is digested and not the content, because
-    links may form a circle. Of sockets and pipes, only the names are digested.
+    A link to a folder is digested by its target path, not by the content, because links
+    may form a circle. Sockets and pipes are digested by their names alone.
     """
     tree = hashlib.blake2b()
     for path in _paths_below(folder):
@@ -288,7 +288,8 @@ def _add_entry(tree: hashlib.blake2b, name: str, content: str) -> None:
     """Add the name and the content of an entry of a folder to a digest."""
     for text in (name, content):
         data = os.fsencode(text)
-        # The length comes first, so that different trees never give the same bytes.
+        # The length comes before each item, so that different folders never give the
+        # same bytes.
         length = len(data)
         tree.update(length.to_bytes(8, "big"))
         tree.update(data)

@@ -1,11 +1,11 @@
-"""The digests that arguments had before a class in them gained fields.
+"""The digests that the arguments of a call had before a class among them gained fields.
 
 A recorded call has a digest of the arguments. If a data class among them has gained a
 field since, that digest is the digest of the same arguments without the field. But
-fields with default values must not be left out of every digest: after an edit of a
-default, the call recorded with the old default would then be used for a call with the
-new one. So they are left out only in a second look-up, when the first look-up finds
-nothing::
+fields that have their default value must not be left out of every digest. If a default
+was edited, the call that was recorded with the old default would then be used for a
+call with the new one. So such fields are left out only in a second look-up, after the
+first one has found nothing::
 
     Params(n=1, deep=False) ──► digest of n and deep ──► nothing is recorded
                             └─► digest of n alone    ──► recorded before `deep` existed
@@ -26,15 +26,17 @@ MOST_DIGESTS = 32
 """The greatest number of digests that are tried for the arguments of one call."""
 Reduced: TypeAlias = str | tuple[Any, ...]
 """The reduction that pickle would make of an object: the function that rebuilds it, the
-arguments, and the state.
+arguments of this function, and the state of the object.
 """
 Defaults: TypeAlias = Mapping[str, Callable[[], Any]]
-"""Functions that return the default of a field, by field name, in field order."""
+"""Functions that return the default of a field, by the name of the field, in the order
+of the fields.
+"""
 
 
 class LeftOutFields:
-    """The fields of objects that a digest leaves out, and a record of the fields that
-    it could have left out as well.
+    """The fields of objects that a digest leaves out, and a record of those that it
+    could have left out too.
 
     Args:
         left_out: The names of the fields to leave out, by class.
@@ -65,7 +67,7 @@ class LeftOutFields:
         return self._homes.get(class_)
 
     def strip(self, value: Any, parts: Reduced) -> Reduced:
-        """Return the reduction *parts* of *value*, without the fields to leave out."""
+        """Return *parts*, the reduction of *value*, without the fields to leave out."""
         kind = type(value)
         if isinstance(parts, str) or not (defaults := defaults_of(kind)):
             return parts
@@ -134,7 +136,8 @@ def _mapping(kind: type, name: str) -> Mapping[str, Any]:
 def choices(
     with_defaults: Mapping[type, list[str]],
 ) -> Iterator[Mapping[type, frozenset[str]]]:
-    """Yield the sets of fields, by class, that the classes may have gained.
+    """Yield sets of fields that the classes may have gained: the names of the fields,
+    by class.
 
     The likely sets come first: single fields, then the last fields of a class.
     """
@@ -214,8 +217,8 @@ def _without_last(
 ) -> Any:
     """Return *values* without the values of *names*, if *names* are the last *fields*.
 
-    Otherwise return *values* unchanged. Values are matched to fields by position only,
-    so without values in the middle, the remaining values would be matched to wrong
+    Otherwise return *values* unchanged: values belong to fields by their position, so
+    if values in the middle were left out, the later ones would belong to the wrong
     fields.
     """
     count = len(fields) - len(names)

@@ -1,9 +1,9 @@
-"""Earlier names of classes that have moved.
+"""The earlier names of classes that were moved or renamed.
 
 The name of a class is part of the digest of each instance. After a class has moved, a
-recorded call is found by the digest with the earlier name. That name is known from a
-store's renames, or because the earlier module still imports the class, as in
-``from pages import Page``.
+recorded call with an instance as argument is found only by a digest with the earlier
+name. This name is known from the renames that a store has recorded, or because the
+earlier module still imports the class, as in ``from pages import Page``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Home: TypeAlias = tuple[str, str]
 """The place of a class: a module, and a qualified name in it."""
 Homes: TypeAlias = dict[type, Home]
 MOST_HOMES = 8
-"""The number of modules that are tried for the classes of one call."""
+"""The maximum number of earlier modules that are tried for the classes of one call."""
 _RENAMED: dict[str, str] = {}
 """The new names of renamed classes or modules by their old names, as recorded in the
 stores that this process has opened.
@@ -61,7 +61,7 @@ def _renamed_home(class_: type) -> Home | None:
         else:
             continue
         # The old and the new qualified name of a class have the same number of parts.
-        # So this number tells where the module's name ends in the old name.
+        # So this number shows where the module's name ends in the old full name.
         depth = class_.__qualname__.count(".") + 1
         module, *qualname = (old + rest).rsplit(".", depth)
         return module, ".".join(qualname)

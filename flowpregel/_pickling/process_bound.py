@@ -55,7 +55,9 @@ class Placeholder:
 
 
 def reference_to(resident: ProcessBound) -> tuple[Any, ...]:
-    """Return a reduction of *resident* for a pickle, by a name in this process."""
+    """Return a reduction of *resident* for its pickle, which contains only a name that
+    is valid in this process.
+    """
     name = _names.setdefault(resident, uuid.uuid4().hex)
     _made_here[name] = resident
     return find, (name, type(resident).__qualname__)

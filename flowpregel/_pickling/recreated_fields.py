@@ -1,4 +1,4 @@
-"""Fields of objects that are not sent with an object: the receiving process recreates
+"""Fields that are left out when an object is sent to another process, which recreates
 them.
 
 A pool of OS threads, for example, cannot be sent to another process, and need not be:
@@ -23,8 +23,8 @@ def recreate_fields(class_name: str, fields: Sequence[str]) -> None:
     a state that matters. Objects that protect something across tasks, such as a lock
     around a file, must not be listed, because each process would have its own.
 
-    This is for plug-ins. Worker processes send objects too, so a plug-in has them call
-    this function as well (``FLOWPREGEL_PRELOAD``).
+    This is for plug-ins. Worker processes send objects too, so they must call this
+    function as well, which a plug-in arranges with ``FLOWPREGEL_PRELOAD``.
 
     Args:
         class_name: The module and the name of the class. Subclasses are included.
@@ -59,14 +59,17 @@ def reduced_without_fields(value: Any) -> tuple[Any, ...] | None:
 
 
 def new_instance(kind: type) -> Any:
-    """Return an instance of *kind* that has no fields yet."""
+    """Return an instance of *kind* without any fields, which `fill_instance` then
+    sets.
+    """
     return object.__new__(kind)
 
 
 def fill_instance(
     instance: Any, state: tuple[type, Sequence[str], Mapping[str, Any]]
 ) -> None:
-    """Give *instance* the fields that were sent, and the fields of a new instance.
+    """Give *instance* the fields that were sent, and, for those that were left out, the
+    fields of a new instance.
 
     Args:
         instance: The instance.

@@ -1,4 +1,5 @@
-"""Modules whose code is sent by value, although it has names.
+"""Modules whose functions and classes are sent by value, although they could be sent by
+name.
 
 A function of a module is sent by its name, and the other process imports the module. If
 the other process is on a machine that lacks the module, the function must be sent by
@@ -21,8 +22,8 @@ from typing import Any, Final
 SENT_MODULES: Final[ContextVar[frozenset[str]]] = ContextVar(
     "sent_modules", default=frozenset()
 )
-"""The modules that the running code sends by value. The name of a package includes all
-its modules.
+"""The names of the modules that are sent by value in the present context. The name of a
+package stands for all modules in it.
 """
 _INSTALLED: Final = ("site-packages", "dist-packages")
 _LIBRARY: Final = __name__.partition(".")[0]
@@ -43,7 +44,7 @@ def send_by_value(names: frozenset[str]) -> Iterator[None]:
 
 
 def is_sent_by_value(module_name: str) -> bool:
-    """Return whether the code of a module is sent by value, although it has names.
+    """Return whether the functions and classes of a module are sent by value.
 
     The code of ``__main__`` always is, because each process has its own main program.
     """
@@ -57,15 +58,15 @@ def is_sent_by_value(module_name: str) -> bool:
 
 
 def is_part_of(module_name: str, names: Collection[str]) -> bool:
-    """Return whether a module is one of the modules or packages in *names*, or in one
-    of these packages.
+    """Return whether a module is in *names*, or belongs to one of the packages in
+    *names*.
     """
     return any(f"{module_name}.".startswith(f"{name}.") for name in names)
 
 
 def is_local(module_name: str) -> bool:
-    """Return whether a module's package was imported from Python files of the user's
-    own, and not from an installed package.
+    """Return whether a module belongs to the user's own Python files, and not to an
+    installed package.
 
     Args:
         module_name: The name of the module.
@@ -110,6 +111,6 @@ def reduced_module(module: ModuleType) -> tuple[Any, ...]:
 
 
 def module_filled(module: ModuleType, variables: dict[str, Any]) -> ModuleType:
-    """Give *module*, which was sent by value, its variables."""
+    """Give *module*, which was sent by value and has just been made, its variables."""
     vars(module).update(variables)
     return module
