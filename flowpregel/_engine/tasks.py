@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
@@ -44,7 +44,7 @@ from flowpregel._engine.inbox import refuse
 from flowpregel._engine.live_state import live_state
 from flowpregel._engine.nested import ActiveRun, GraphTask, NestedRuns
 from flowpregel.context import Job, Spent
-from flowpregel.errors import ConfigurationError
+from flowpregel.errors import ConfigurationError, ExecutorUnavailableError
 from flowpregel.executors.attempt import async_in_sync_run
 from flowpregel.executors.base import Executor, Mailbox, default_executor
 from flowpregel.executors.by_name import (
@@ -531,6 +531,10 @@ class RunExecutors:
     """The executors that were made for the run and end with it, each made when it is
     first needed.
     """
+    _unavailable: dict[object, ExecutorUnavailableError] = field(default_factory=dict)
+    """The errors of the executors that could not connect. The run does not try again,
+    because a connection that fails may take half a minute.
+    """
     _left_behind: set[Executor] = field(default_factory=set)
     """The executors whose tasks still run because they could not be stopped."""
     _entered: set[Executor] = field(default_factory=set)
@@ -573,9 +577,9 @@ class RunExecutors:
                 return executors.default_pool()
         executor = check_executor(executor)
         if isinstance(executor, str):
-            return executor_named(executor)
+            return self._connected(executor, partial(executor_named, executor))
         if isinstance(executor, ExecutorFactory):
-            return executor.executor()
+            return self._connected(executor.key, executor.executor)
         return self._once(executor, lambda: executors.FuturesExecutor(executor))
 
     def _is_awaited(self, node: Node) -> bool:
@@ -606,6 +610,22 @@ class RunExecutors:
         has_rate = node.resources is not None and node.resources.rate is not None
         key = "threads of rates" if has_rate else "threads"
         return self._once(key, lambda: ThreadExecutor(self.limit))
+
+    def _connected(self, key: object, connect: Callable[[], Executor]) -> Executor:
+        """Return the executor that *connect* returns.
+
+        Raises:
+            ExecutorUnavailableError: *connect* has raised it, for this task or for an
+                earlier task of the run.
+        """
+        known_error = self._unavailable.get(key)
+        if known_error is not None:
+            raise ExecutorUnavailableError(*known_error.args) from known_error.__cause__
+        try:
+            return connect()
+        except ExecutorUnavailableError as error:
+            self._unavailable[key] = error
+            raise
 
     def _once(self, key: object, make: Callable[[], Executor]) -> Executor:
         if key not in self._made:

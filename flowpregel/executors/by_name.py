@@ -43,6 +43,10 @@ class ExecutorFactory(ProcessBound):
     """
 
     def __init__(self, function: Callable[[], Any]) -> None:
+        # The key under which the executor is shared is the function, not this
+        # `ExecutorFactory`: a worker that imports the module has another
+        # `ExecutorFactory` of the same function, and may send it back.
+        self.key: Final = cast(Hashable, function)
         self._function = function
 
     def __repr__(self) -> str:
@@ -55,11 +59,7 @@ class ExecutorFactory(ProcessBound):
             ConfigurationError: The function does not return an executor.
             ExecutorUnavailableError: The function fails.
         """
-        # The key under which the executor is shared is the function, not this
-        # `ExecutorFactory`: a worker that imports the module has another
-        # `ExecutorFactory` of the same function, and may send it back.
-        key = cast(Hashable, self._function)
-        return _shared_executor(key, self._make)
+        return _shared_executor(self.key, self._make)
 
     def _make(self) -> Executor:
         name = f"executor={_label_of(self._function)}"

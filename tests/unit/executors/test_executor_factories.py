@@ -16,6 +16,7 @@ from flowpregel.errors import ConfigurationError, ExecutorUnavailableError
 from flowpregel.executors.by_name import check_executor
 from flowpregel.executors.local import ThreadExecutor
 from flowpregel.func import entrypoint, task
+from flowpregel.policies import RetryPolicy
 
 
 class Recorder:
@@ -112,6 +113,31 @@ def test_a_factory_that_fails_is_named() -> None:
         ExecutorUnavailableError, match=r"connect.*OSError: no route to host"
     ):
         flow.run(1)
+
+
+def test_a_factory_that_fails_is_called_once_in_a_run() -> None:
+    """A connection that fails may take half a minute. The next run tries again."""
+    calls: list[int] = []
+
+    def connect() -> Any:
+        calls.append(1)
+        raise OSError("no route to the cluster")
+
+    @task(retry_policy=RetryPolicy(max_attempts=2, initial_interval=0))
+    def double(number: int) -> int:
+        return 2 * number
+
+    @entrypoint(executor=connect)
+    def flow(count: int) -> list[str]:
+        return [str(double(number).exception()) for number in range(count)]
+
+    errors = flow.run(3)
+
+    assert 3 * [errors[0]] == errors
+    assert "no route to the cluster" in errors[0]
+    assert 1 == len(calls)
+    flow.run(1)
+    assert 2 == len(calls)
 
 
 def test_a_factory_that_returns_no_executor_is_named() -> None:
