@@ -39,7 +39,8 @@ _MOST_STATEMENTS = 64
 _FULL = sqlite3.SQLITE_FULL
 _IO_ERROR = sqlite3.SQLITE_IOERR
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_DAMAGED = sqlite3.SQLITE_CORRUPT
+_NO_DATABASE = sqlite3.SQLITE_NOTADB
 _READ_ONLY = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH)
 _PUT_HEADER = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
 
@@ -227,7 +228,14 @@ def of_sqlite(
         )
     if code in _BUSY:
         return StoreBusyError(path, "another program that uses the database", timeout)
-    if code in _DAMAGED:
+    if code == _NO_DATABASE:
+        # SQLite cannot distinguish the two, because it knows a database by the first
+        # bytes of the file.
+        return StoreCorruptError(
+            f"{path} is not an SQLite database, or its first page is damaged: give the "
+            "path of a store, or restore a backup"
+        )
+    if code == _DAMAGED:
         return StoreCorruptError(f"{path} is damaged ({error}); restore a backup")
     if code in _READ_ONLY:
         return StoreReadOnlyError(

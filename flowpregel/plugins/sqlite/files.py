@@ -67,7 +67,8 @@ def path_in(location: str | os.PathLike[str]) -> str:
         if os.path.lexists(real) and not stat.S_ISREG(os.stat(real).st_mode):
             raise StoreError(
                 f"{real} is not a regular file, as an SQLite store must be: give the "
-                "path of one"
+                "path of one, or, for a store in a folder, write the path without "
+                f"{SCHEME}:///"
             )
     return real
 

@@ -62,7 +62,8 @@ def real_path(path: str | os.PathLike[str]) -> str:
     with translate_os_errors(real):
         if os.path.lexists(real) and not stat.S_ISDIR(os.stat(real).st_mode):
             raise StoreError(
-                f"{real} is a file; a store is a folder: give the path of one"
+                f"{real} is a file; a store is a folder: give the path of one, or, for "
+                f"a store in SQLite, its URL: sqlite:///{real}"
             )
     return real
 

@@ -150,3 +150,29 @@ def test_the_page_shows_calls_steps_and_values(url: str) -> None:
     }
     assert "ValueError: broken" == details["attempts"][0]["error"]
     assert [2, 6] in [channel.get("value") for channel in step["channels"]]
+
+
+def test_the_path_of_a_database_is_answered_with_its_url(url: str) -> None:
+    """Which works as it is printed."""
+    path = url.removeprefix("sqlite:///")
+
+    refused = command("ls", "--store", path, exit_code=Code.STORE)
+
+    assert refused.endswith(f"for a store in SQLite, its URL: {url}\n")
+    assert "done" in command("ls", "--store", refused.split()[-1])
+
+
+def test_a_file_that_is_no_database_is_not_called_damaged(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text("print('no database, but long enough')\n" * 9)
+
+    refused = command(
+        "ls", "--store", f"sqlite:///{tmp_path}/job.py", exit_code=Code.STORE
+    )
+
+    assert "job.py is not an SQLite database, or its first page is damaged" in refused
+
+
+def test_the_url_of_a_folder_is_answered_with_its_path(tmp_path: Path) -> None:
+    refused = command("ls", "--store", f"sqlite:///{tmp_path}", exit_code=Code.STORE)
+
+    assert "for a store in a folder, write the path without sqlite:///" in refused
