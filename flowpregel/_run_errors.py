@@ -111,17 +111,23 @@ class InputMismatchError(_DetailedError):
     adopts: bool = False
     """True if the run may be resumed with the new input."""
 
+    @property
+    def summary(self) -> str:
+        """The message without advice."""
+        run = f"the run {self.thread_id!r}"
+        if not self.adopts:
+            run = f"the run of thread {self.thread_id!r}"
+        return f"{run} cannot resume with this input: {self.why}"
+
     def __str__(self) -> str:
         if self.adopts:
             return (
-                f"the run {self.thread_id!r} cannot resume with this input: "
-                f"{self.why}; pass the same input, or pass adopt=True (--adopt) to "
+                f"{self.summary}; pass the same input, or pass adopt=True (--adopt) to "
                 "resume with the new one (recorded calls keep their results), or "
                 "start a new run under another id"
             )
         return (
-            f"the run of thread {self.thread_id!r} cannot resume with this input: "
-            f"{self.why}; pass the same input, or call invoke(None) to resume with "
+            f"{self.summary}; pass the same input, or call invoke(None) to resume with "
             "the recorded one, or start a new run: use another thread_id, or leave "
             "out resume= and run_id="
         )

@@ -484,12 +484,17 @@ class ThreadBusyError(_DetailedError, StoreError):
     namespace: str
     owner: str
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
+        """The message without advice."""
         where = f"thread {self.thread_id!r}"
         where += f", namespace {self.namespace!r}" if self.namespace else ""
+        return f"{where} is being run by {self.owner}"
+
+    def __str__(self) -> str:
         return (
-            f"{where} is being run by {self.owner}; wait for it, use another "
-            "thread_id, or pass on_conflict='wait' or 'takeover'"
+            f"{self.summary}; wait for it, use another thread_id, or pass "
+            "on_conflict='wait' or 'takeover'"
         )
 
 

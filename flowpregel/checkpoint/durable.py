@@ -21,6 +21,7 @@ from flowpregel.checkpoint.layout import (
     NamespaceRecord,
     Tables,
     digest,
+    new_thread_name,
     thread_name,
 )
 from flowpregel.checkpoint.leases import LeaseFiles, LeaseRegistry, LiveState
@@ -705,7 +706,7 @@ class DurableSaver(RecordSaver):
         self._read(partial(self._tables.meta.get, key=RENAMED))
         seal = self._file_seal(key, encryption_key or self.options.encryption_key)
         with run_files.RunFile.opened(os.path.abspath(path), seal, trust=trust) as file:
-            name = file.thread_id if thread_id is None else thread_name(thread_id)
+            name = file.thread_id if thread_id is None else new_thread_name(thread_id)
             with self.lease(name):
                 self._write(partial(file.put, self._tables, thread_id=name))
         self._tables.codec.renames.forget()

@@ -121,6 +121,19 @@ def thread_name(thread_id: Any) -> str:
     raise ConfigurationError(f"thread_id must be text, not {thread_id!r}")
 
 
+def new_thread_name(thread_id: Any) -> str:
+    """Return the id of a thread that may not exist yet, as `thread_name` does.
+
+    Raises:
+        ConfigurationError: *thread_id* is empty or of another type.
+    """
+    if thread_id == "":
+        raise ConfigurationError(
+            "thread_id is empty: name the thread by any other text"
+        )
+    return thread_name(thread_id)
+
+
 def digest(name: str, size: int = 16) -> bytes:
     """Return the digest by which a key names a thread, a namespace, a channel or a
     task.

@@ -49,6 +49,7 @@ from flowpregel.checkpoint.layout import (
     NamespaceRecord,
     Tables,
     WritesRecord,
+    new_thread_name,
     thread_name,
 )
 from flowpregel.checkpoint.parents import greatest_version
@@ -251,8 +252,12 @@ class RecordSaver(BaseCheckpointSaver):
         return self._reader.output_files(address)
 
     def send_signal(self, thread_id: str, name: str, value: Any) -> None:
+        if not name:
+            raise ConfigurationError(
+                "the name of the signal is empty: pass the name for which the run waits"
+            )
         data = self._tables.codec.encode(value, f"signal {name!r}")
-        thread = thread_name(thread_id)
+        thread = new_thread_name(thread_id)
         self._write(
             partial(signals.send, self._tables, thread_id=thread, name=name, data=data)
         )
@@ -294,7 +299,7 @@ class RecordSaver(BaseCheckpointSaver):
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         source = thread_name(source_thread_id)
-        target = thread_name(target_thread_id)
+        target = new_thread_name(target_thread_id)
         self._write(partial(copy_thread, self._tables, source=source, target=target))
 
     def prune(

@@ -17,6 +17,7 @@ import click
 from flowpregel import errors
 from flowpregel._inspection.preview import FULL, one_line, to_json
 from flowpregel._text import in_one_line, printable
+from flowpregel.cli.advice import message_of
 from flowpregel.cli.wording import StyledText
 from flowpregel.units import seconds_in
 
@@ -252,7 +253,7 @@ def report_error(error: errors.FlowPregelError | KeyboardInterrupt) -> Code:
     if has_flag("--json"):
         print_json({"error": to_json(error, FULL), "code": code})
     else:
-        print_note(f"error: {error}")
+        print_note(f"error: {message_of(error)}")
     return code
 
 

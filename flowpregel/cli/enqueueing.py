@@ -83,7 +83,7 @@ def enqueue_command(
         enqueued = stored.enqueue(
             *arguments.args,
             **arguments.kwargs,
-            id=thread_id or loaded.name,
+            id=loaded.name if thread_id is None else thread_id,
             priority=priority,
         )
         run = _EnqueuedRun(saver, enqueued, store or saver.location)

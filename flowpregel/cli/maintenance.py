@@ -53,6 +53,10 @@ def fork_command(
         app = targets.flow_of_thread(thread, flow, store)
     with targets.open_to_write(store) as saver:
         source = targets.find_checkpoint(saver, thread, checkpoint).checkpoint
+        if saver.thread(new_thread) is not None:
+            raise ConfigurationError(
+                f"there is a thread {new_thread!r} already: pass another NEW_THREAD"
+            )
         saver.copy_thread(thread, new_thread)
         if app is not None:
             labels: dict[str, Any] = {}

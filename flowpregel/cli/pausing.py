@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +13,9 @@ from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.paused import PausedRuns
 from flowpregel.cli import console, targets
 from flowpregel.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from flowpregel.checkpoint.durable import DurableSaver
 
 _THREADS = click.argument("threads", metavar="[RUN]...", nargs=-1)
 
@@ -44,7 +48,10 @@ def pause_command(
             targets.newest_checkpoint(saver, thread)
         saver.pause(threads, flows=flows, everything=everything)
         record = _paused_record(saver.paused())
+        unknown = _flows_without_runs(saver, flows)
     console.print_result(record, f"paused: {_selected(threads, flows, everything)}")
+    for flow in unknown:
+        console.print_note(f"no run of {flow!r} is in the store yet; later ones pause")
 
 
 @console.store_command("unpause")
@@ -69,12 +76,16 @@ def unpause_command(
     _check_selection(threads, flows, everything=everything)
     with targets.open_to_write(store, InertCodec()) as saver:
         infos = [targets.newest_checkpoint(saver, thread) for thread in threads]
+        paused_flows = saver.paused().flows
         saver.unpause(threads, flows=flows, everything=everything)
         paused = saver.paused()
     console.print_result(
         _paused_record(paused),
         f"unpaused: {_selected(threads, flows, everything)}",
     )
+    for flow in flows:
+        if flow not in paused_flows:
+            console.print_note(f"the flow {flow!r} was not paused")
     for saved in infos:
         thread = saved.address.thread_id
         metadata = saved.checkpoint.metadata
@@ -98,6 +109,14 @@ def end_pause(
 
     if isinstance(saver, DurableSaver) and thread in saver.paused().threads:
         saver.unpause([thread])
+
+
+def _flows_without_runs(saver: DurableSaver, flows: Collection[str]) -> list[str]:
+    """Return those of *flows* of which the store has no run."""
+    if not flows:
+        return []
+    known = [thread.metadata.get(FLOW) for thread in saver.threads()]
+    return [flow for flow in flows if flow not in known]
 
 
 def _check_selection(

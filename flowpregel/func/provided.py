@@ -306,6 +306,7 @@ def signal(name: str) -> CallFuture[Any]:
 
     Raises:
         RuntimeError: Called outside of a run.
+        ValueError: *name* is empty.
         ConfigurationError: The run has no checkpointer that keeps signals. The future
             raises this error.
 
@@ -320,6 +321,8 @@ def signal(name: str) -> CallFuture[Any]:
     """
     if not isinstance(name, str):
         raise TypeError(f"signal({name!r}): use a text, the name of the signal")
+    if not name:
+        raise ValueError("signal(''): the name of the signal is empty")
     return _receive_signal(name)
 
 

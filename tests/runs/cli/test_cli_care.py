@@ -185,3 +185,64 @@ def test_the_manual_has_every_command_and_no_other() -> None:
     statuses = {*get_args(Status)}
 
     assert {*app.list_commands(Context(app))} == {*rows} - statuses
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["signal", "a", "", "1"], "the name of the signal is empty"),
+        (["signal", "", "go", "1"], "thread_id is empty"),
+        (["fork", "a", ""], "thread_id is empty"),
+        (["fork", "a", "a"], "there is a thread 'a' already: pass another NEW_THREAD"),
+        (["fork", "a", "b"], "there is a thread 'b' already: pass another NEW_THREAD"),
+        (
+            ["enqueue", f"{FLOWS}:rest", "--input", "0", "--id", ""],
+            "thread_id is empty",
+        ),
+    ],
+)
+def test_an_id_or_a_name_that_cannot_be_used_is_refused(
+    cli: Invoke, store: str, words: list[str], expected: str
+) -> None:
+    """Nothing is stored."""
+    result = cli(*words)
+
+    assert Code.USAGE == result.exit_code
+    assert f"error: {expected}" in result.stderr
+    with LMDBSaver(store) as saver:
+        assert {"a", "b"} == {thread.thread_id for thread in saver.threads()}
+
+
+def test_an_empty_id_of_an_imported_run_is_refused(cli: Invoke, tmp_path: Path) -> None:
+    file = str(tmp_path / "run")
+    cli("export", "a", "-o", file)
+
+    result = cli("import", file, "--as", "")
+
+    assert Code.USAGE == result.exit_code
+    assert "thread_id is empty" in result.stderr
+
+
+def test_a_busy_thread_is_advised_in_the_words_of_the_command(
+    cli: Invoke, store: str
+) -> None:
+    """`resume` has the option that `rm` lacks."""
+    with LMDBSaver(store) as saver, saver.lease("a"):
+        resumed = cli("resume", "a", "--on-conflict", "raise")
+        deleted = cli("rm", "a", "--yes")
+
+    advice = "; wait for it, or pass --on-conflict wait or --on-conflict takeover\n"
+    assert resumed.stderr.endswith(advice)
+    assert deleted.stderr.endswith("; wait for it\n")
+
+
+def test_other_input_is_advised_in_the_words_of_the_command(cli: Invoke) -> None:
+    """`enqueue` cannot adopt an input, as `run` can."""
+    words = [f"{FLOWS}:rest", "--id", "r", "--input"]
+    cli("run", *words, "0")
+    ran = cli("run", *words, "1")
+    enqueued = cli("enqueue", *words, "1")
+
+    assert "pass --adopt to resume with the new one" in ran.stderr
+    assert "input, or start a new run under another --id\n" in enqueued.stderr
+    assert "adopt=True" not in ran.stderr + enqueued.stderr

@@ -171,6 +171,19 @@ def test_pause_needs_one_selection(store: str, words: tuple[str, ...]) -> None:
     assert "pass RUN, --flow MODULE:FLOW, or --all" in result.stderr
 
 
+def test_a_flow_that_no_run_has_is_noted(store: str) -> None:
+    """It is paused all the same, because the pause is for later runs too."""
+    LMDBSaver(store).close()
+    paused = command(store, "pause", "--flow", "X")
+    unpaused = command(store, "unpause", "--flow", "X")
+    again = command(store, "unpause", "--flow", "X")
+
+    assert "no run of 'X' is in the store yet; later ones pause\n" == paused.stderr
+    assert "" == unpaused.stderr
+    assert "the flow 'X' was not paused\n" == again.stderr
+    assert {Code.OK} == {paused.exit_code, unpaused.exit_code, again.exit_code}
+
+
 def test_pause_refuses_an_unknown_run(store: str) -> None:
     """A typing mistake is not a pause."""
     LMDBSaver(store).close()
