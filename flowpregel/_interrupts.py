@@ -314,11 +314,11 @@ class defer_interrupts:
 
 
 class held_on_loop:
-    """A context manager that holds back signal handlers between two steps of a run on
-    the main thread's event loop.
+    """A context manager that holds back signal handlers while a run on the main
+    thread's event loop computes its next item, including the waits for that item.
 
-    Signals are kept regardless of the running coroutine, because a handler must not
-    raise in the event loop's code either. Each signal wakes the run, which calls
+    Signals are kept even while other coroutines run on the loop, because a handler must
+    not raise in the event loop's code either. Each signal wakes the run, which calls
     `raise_pending_interrupts`.
 
     Args:
@@ -343,9 +343,9 @@ class held_on_loop:
         except BaseException:
             self.__exit__()
             raise
-        # Code that the event loop runs between two steps is the program's. So PROGRAM
-        # is the owner, even if the code of a task (the owner USER) has started the
-        # loop.
+        # Code that the event loop runs while the run waits is regarded as the
+        # program's. So PROGRAM is the owner, even if the code of a task (the owner
+        # USER) has started the loop.
         _hold.owner = _Owner.PROGRAM
 
     def __exit__(self, *_: object) -> None:

@@ -67,7 +67,8 @@ class StorePlugin(ABC):
     ) -> BaseCheckpointSaver:
         """Open the checkpointer at a location.
 
-        The commands and the page need a `flowpregel.checkpoint.durable.DurableSaver`.
+        The commands of ``flowpregel`` and the page of a run need a
+        `flowpregel.checkpoint.durable.DurableSaver`.
 
         Args:
             location: The URL, as the user wrote it.
@@ -109,7 +110,7 @@ class StorePlugin(ABC):
     def exists(self, location: str) -> bool:
         """Return whether there may be a store at a full location.
 
-        False lets a command that only reads refuse early, with a clear error. By
+        If False, a command that only reads reports at once that there is no store. By
         default it is True, and opening the store shows whether it exists.
 
         Args:
@@ -132,7 +133,8 @@ class StorePlugin(ABC):
     def is_local(self, location: str) -> bool:
         """Return whether only processes of this machine can use the store.
 
-        If so, ``flowpregel enqueue --remote`` refuses it.
+        If so, ``flowpregel enqueue --remote`` refuses the store, because processes of
+        other machines could not run what is enqueued.
 
         Args:
             location: The location, as `full_location` returns it.

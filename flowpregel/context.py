@@ -453,7 +453,7 @@ class NodeCallbacks:
 
         Args:
             scope: The scope of the attempt.
-            call: The function that calls a step of the node.
+            call: A function that calls one of the node's callables (its steps).
             on_loop: Whether the attempt runs on an event loop.
 
         Yields:

@@ -6,37 +6,37 @@
     ├── GraphBubbleUp                 control flow: not an `Exception`
     │   ├── GraphInterrupt            a task asks a person something
     │   ├── ParentCommand             a node commands the graph around it
-    │   └── TaskCancelled             the run no longer wants this task
-    │       └── RunStopped            the run was told to end, and ended in time
+    │   └── TaskCancelled             the run no longer needs this task
+    │       └── RunStopped            the run was asked to end, and ended in time
     └── Exception
-        ├── RunNotice (UserWarning)       what became of recorded calls: a warning
+        ├── RunNotice (UserWarning)       a warning for the user of a run
         └── FlowPregelError
-            ├── ConfigurationError (ValueError ...) what was built or passed cannot work
-            │   └── InvalidNamespaceError           a namespace no store can have
+            ├── ConfigurationError (ValueError ...) an object or argument cannot work
+            │   └── InvalidNamespaceError           a namespace has an invalid label
             ├── GraphRecursionError (RecursionError)
             ├── GraphDrained                        the run was asked to stop
-            ├── InvalidUpdateError                  a write no channel can take
-            ├── EmptyChannelError                   a channel holds nothing
-            ├── EmptyInputError                     a run got nothing to start with
+            ├── InvalidUpdateError                  a channel cannot take a write
+            ├── EmptyChannelError                   a channel has no value
+            ├── EmptyInputError                     a run was started without input
             ├── ExecutorUnavailableError            an executor cannot do what is asked
-            ├── ResourcesError                      more of a resource than there can be
+            ├── ResourcesError                      a task requests too much
             ├── ReplayMismatchError                 a body is not deterministic
-            ├── CodeChangedError                    a recorded result is of other code
-            ├── UnmatchedCallsError                 no recorded call of a task fits
-            ├── InputMismatchError                  a run to go on with has other input
-            ├── FlowMismatchError                   the run is another workflow's
+            ├── CodeChangedError                    a result is from different code
+            ├── UnmatchedCallsError                 no recorded call was made again
+            ├── InputMismatchError                  a run is resumed with other input
+            ├── FlowMismatchError                   an id belongs to another workflow
             ├── UnansweredError                     a run waits for answers
-            ├── RunDiedError                        its process ended before a run did
+            ├── RunDiedError                        the process ended before its run
             ├── UnknownInterruptError               an answer fits no pending question
             ├── task failures
             │   ├── NodeTimeoutError, NodeCancelledError, TaskExitError
             │   ├── CommandFailedError
             │   ├── RecordedError, TaskSerializationError
             │   └── WorkerDiedError, MachineLostError
-            └── StoreError                          what the durable store refuses
+            └── StoreError                          a store cannot do what is asked
                 ├── StoreCorruptError, StoreForeignError, StoreVersionError
                 ├── StoreFullError, StoreReadOnlyError, StoreBusyError
-                ├── CommitUnknownError                  a commit whose answer was lost
+                ├── CommitUnknownError                  a commit's outcome is unknown
                 ├── ValueEncodingError
                 ├── StoredValueError                    a file of `stored` is gone
                 └── ThreadBusyError, LeaseLostError

@@ -370,7 +370,7 @@ class AdmissionQueue:
 
     def _next_costs(self, group: _Group) -> dict[str, float]:
         """Return the costs, by task id, of the tasks behind the first task of a group,
-        as far as there is room for them.
+        as far as there is room for them (see `_room`).
         """
         # No times are booked in advance for tasks with a limit: at the booked time,
         # such a task might still wait for a slot.

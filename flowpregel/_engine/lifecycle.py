@@ -48,8 +48,8 @@ class LifecycleCalls:
         self._has_resumed = False
 
     def begin(self, effect: Effect) -> None:
-        """Take note of the position of the run, and call the callback handlers if it
-        resumes.
+        """Note the checkpoint and the nodes of the run's superstep, if *effect* begins
+        one, and call the callback handlers if the run resumes.
         """
         if isinstance(effect, Submit):
             step = effect.step

@@ -56,7 +56,7 @@ class AttemptCallbacks(NodeCallbacks):
 
         Args:
             scope: The scope of the attempt.
-            call: The function that calls a step of the node.
+            call: A function that calls one of the node's callables (its steps).
             on_loop: Whether the attempt runs on an event loop.
 
         Yields:
@@ -78,7 +78,7 @@ class AttemptCallbacks(NodeCallbacks):
         node = scope.job.task.node
 
         def call_step(callee: Any, *args: Any, **options: Any) -> Any:
-            """Call a step of the node, with a callback manager of its own."""
+            """Call *callee*, a step of the node, with a callback manager of its own."""
             position = node.steps.index(callee) + 1
             tag = f"seq:step:{position}"
             self._pass_on(scope, self.run_id, tag, on_loop=on_loop)

@@ -102,7 +102,8 @@ class BaseCache(ProcessBound, ABC):
         The keys are namespaces with a label for the code, oldest first. Each value
         describes the parts of that code.
 
-        The default returns an empty dict, so that a miss is not explained.
+        The default returns an empty dict. Messages then do not explain why a result is
+        missing.
 
         Args:
             task: The labels of the task, without the labels of code.

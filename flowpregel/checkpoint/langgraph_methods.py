@@ -707,8 +707,9 @@ def _is_trigger(name: str, value: Any) -> bool:
         value: The value of the channel.
     """
     if name.startswith(_JOIN):
-        # A join waits for the nodes that the channel's name lists. The channel's value
-        # lists the nodes that have ended.
+        # A join's channel triggers its node once all nodes that it waits for have
+        # ended. The channel's name lists the nodes that it waits for, and its value
+        # lists those that have ended.
         awaited = name.removeprefix(_JOIN).rpartition(":")[0]
         ended = value if isinstance(value, set | frozenset) else ()
         return sorted("+".join(map(str, ended)).split("+")) == sorted(

@@ -539,8 +539,8 @@ class LeaseWatch:
                 thread = threading.Thread(
                     target=self._work, name="flowpregel-leases", daemon=True
                 )
-                # The OS thread may be started while the lock is held, because it first
-                # sleeps, and takes the lock only after that.
+                # `self._lock` may be held while the OS thread is started, because the
+                # OS thread first sleeps, and takes this lock only after that.
                 thread.start()
                 self._thread = thread
             self._held[file] = live

@@ -247,7 +247,8 @@ class _Verifier:
     def verify_table(self, table: Table) -> None:
         """Read all records of a table, and the checkpoints of each namespace in it."""
         read = self.tables.read
-        # The keys of a damaged table may be out of order, which raises an error.
+        # The keys of a damaged table may be out of order, which raises an error. The
+        # error is added to the problems.
         with self._noting():
             for key, _ in _sizes(self.tables, table):
                 self.records += 1

@@ -229,8 +229,8 @@ class MessageList:
     def continues(self, value: Any) -> bool:
         """Return whether *value* is the present list.
 
-        A list to which a node has added a message in place is not, because the index
-        lacks the message.
+        The result is also False if a node has added a message to the present list in
+        place, because the index lacks the message.
         """
         return value is self.messages and len(value) == len(self.positions)
 

@@ -122,7 +122,8 @@ class NodeWriter:
         with the outer state.
         """
         is_input = self.node == START
-        # A task without steps exists only to write the output of a nested graph.
+        # A node without callables (steps) exists only to write the output of a nested
+        # graph.
         task = scope.job.task
         is_nested = scope.job.step.namespace if is_input else not task.node.steps
         if is_nested:
@@ -280,8 +281,8 @@ class BranchWriter:
         if callbacks is None:
             return nullcontext(PathRun())
         node = scope.job.task.node
-        # This is the position in LangChain's tags, which number the steps of a node and
-        # then its writers.
+        # This is the position in LangChain's tags, which number the callables (steps)
+        # of a node and then its writers.
         position = len(node.steps) + node.writers.index(self) + 1
         name = _traced_name(self.path)
         tag = f"seq:step:{position}"

@@ -118,7 +118,7 @@ class PregelNode(RunnableMethods):
 
     @property
     def steps(self) -> tuple[Any, ...]:
-        """The callables of the node, in order."""
+        """The callables (steps) of the node, in order."""
         return () if self.bound is None else (self.bound, *self.then)
 
     @property
