@@ -8,7 +8,7 @@ transaction is open.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -151,7 +151,7 @@ class RecordSaver(BaseCheckpointSaver):
         if isinstance(batch, EncodedBatch):
             return batch
         codec = self._tables.codec
-        encoded = encode_batch(batch, codec.encode)
+        encoded = encode_batch(batch, codec.encode, codec.plain_types)
         for code in codes_in(batch):
             if code in SOURCES and code not in self._sources:
                 encoded.sources.update(_compressed_source(code))
@@ -374,7 +374,9 @@ of the value, for error messages.
 """
 
 
-def encode_batch(batch: Batch, encode: Encode) -> EncodedBatch:
+def encode_batch(
+    batch: Batch, encode: Encode, plain_types: Collection[type] = ()
+) -> EncodedBatch:
     """Return *batch* with each value encoded. An object that occurs twice is encoded
     once.
 
@@ -382,6 +384,8 @@ def encode_batch(batch: Batch, encode: Encode) -> EncodedBatch:
         batch: The batch.
         encode: A function that returns the encoded form of a value. Its second
             argument is the label of the value, for error messages.
+        plain_types: The exact types of the values whose encoded form is the value
+            itself.
 
     Example:
         >>> from flowpregel.checkpoint.base import Address, Batch, TaskWrites
@@ -394,7 +398,7 @@ def encode_batch(batch: Batch, encode: Encode) -> EncodedBatch:
     Raises:
         ValueEncodingError: A value cannot be encoded.
     """
-    encoder = _Encoder(encode)
+    encoder = _Encoder(encode, plain_types)
     tasks = []
     for task in batch.writes:
         writes = encoder.encoded(task.writes, partial(WriteLabel, task))
@@ -419,6 +423,7 @@ class _Encoder:
     """
 
     encode: Encode
+    plain_types: Collection[type]
     _known: dict[int, Any] = field(default_factory=dict)
     """The encoded form of each object, by its id."""
 
@@ -434,6 +439,9 @@ class _Encoder:
         known = self._known
         encoded: list[tuple[str, Any]] = []
         for name, value in values:
+            if type(value) in self.plain_types:
+                encoded.append((name, value))
+                continue
             if id(value) not in known:
                 known[id(value)] = self.encode(value, label_of(name))
             encoded.append((name, known[id(value)]))

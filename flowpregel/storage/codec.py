@@ -136,6 +136,9 @@ class ValueCodec:
         (1, 'a')
     """
 
+    plain_types: frozenset[type] = frozenset()
+    """The exact types of the values that `encode` returns unchanged."""
+
     def __init__(
         self,
         inner: Codec | None,

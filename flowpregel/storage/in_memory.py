@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from flowpregel._interrupts import defer_interrupts
-from flowpregel._pickling.copies import restore_value, snapshot_value
+from flowpregel._pickling.copies import IMMUTABLE, restore_value, snapshot_value
 from flowpregel.storage.codec import ValueCodec
 from flowpregel.storage.records import Seal, after
 from flowpregel.storage.tables import Table
@@ -82,6 +82,7 @@ class CopyingCodec(ValueCodec):
     """
 
     def __init__(self) -> None:
+        self.plain_types = frozenset(IMMUTABLE - {type(None)})
         self.fields_of: Callable[[Any], Any] = tuple
         self.record_of: Callable[[Any], Any] = tuple
 
@@ -112,6 +113,10 @@ class MemoryTable(Table):
         super().__init__(name, "this process", Seal(b""))
         self._payloads: dict[bytes, bytes] = {}
         self._keys = SortedKeys()
+        self._new_keys: list[bytes] = []
+        """The keys that are not in *_keys* yet. They are sorted when the order of keys
+        is needed, because few transactions need it.
+        """
 
     def get(
         self,
@@ -131,7 +136,7 @@ class MemoryTable(Table):
         before = self._payloads.get(key)
         transaction.append((self, key, before))
         if before is None:
-            self._keys.add(key)
+            self._new_keys.append(key)
         self._payloads[key] = payload
 
     def put_record(
@@ -151,10 +156,17 @@ class MemoryTable(Table):
         if before is None:
             return False
         transaction.append((self, key, before))
-        self._keys.remove(key)
+        self._sorted_keys().remove(key)
         return True
 
     discard = delete
+
+    def _sorted_keys(self) -> SortedKeys:
+        """Return all keys in their order."""
+        for key in self._new_keys:
+            self._keys.add(key)
+        self._new_keys.clear()
+        return self._keys
 
     def scan(
         self,
@@ -165,9 +177,9 @@ class MemoryTable(Table):
         backwards: bool = False,
     ) -> Iterator[tuple[bytes, bytes]]:
         if backwards:
-            keys = self._keys.before(start or after(prefix))
+            keys = self._sorted_keys().before(start or after(prefix))
         else:
-            keys = self._keys.since(start or prefix)
+            keys = self._sorted_keys().since(start or prefix)
         for key in keys:
             if not key.startswith(prefix):
                 break
