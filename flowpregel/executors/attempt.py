@@ -131,8 +131,7 @@ def perform(job: Job, client: RunClient) -> Outcome:
         return _returned(scope)
     except BaseException as error:  # noqa: BLE001 - how it ended is the result
         _exit_if_forked(pid, error)
-        _pack_preview(scope, has_result=False)
-        return outcome_of(job, error, scope)
+        return _ended_by(error, scope)
     finally:
         _leave(scope, token)
 
@@ -153,28 +152,16 @@ def publish_outputs(scope: Scope) -> None:
         draft.outputs = output_fields(files.written)
 
 
-def _pack_preview(scope: Scope, *, has_result: bool) -> None:
-    """Pack the preview of the call of *scope*, which has ended, if it has one. A
-    preview is the part of the arguments, the result and the reports that the page and
-    the CLI show.
+def _packed_preview(draft: PreviewDraft, scope: Scope, *, has_result: bool) -> Preview:
+    """Return the packed preview of the call of *scope*, which has ended. A preview is
+    the part of the arguments, the result and the reports that the page and the CLI
+    show.
 
     Args:
-        scope: The scope of the attempt.
+        draft: The preview.
+        scope: The scope of the attempt, with its writes.
         has_result: True if the call has returned.
     """
-    if scope.preview is not None:
-        scope.job.preview = _packed_preview(scope, has_result=has_result)
-
-
-def _packed_preview(scope: Scope, *, has_result: bool) -> Preview:
-    """Return the packed preview of the call of *scope*, which has ended.
-
-    Args:
-        scope: The scope of the attempt, with its preview and its writes.
-        has_result: True if the call has returned.
-    """
-    draft = scope.preview
-    assert draft is not None
     parts = draft.parts
     media = draft.media
     if has_result and scope.writes and scope.writes[0][0] == records.RETURN:
@@ -204,8 +191,16 @@ def _returned(scope: Scope) -> Returned:
     """
     if scope.files is not None:
         publish_outputs(scope)
-    _pack_preview(scope, has_result=True)
+    if scope.preview is not None:
+        scope.job.preview = _packed_preview(scope.preview, scope, has_result=True)
     return Returned(scope.writes)
+
+
+def _ended_by(error: BaseException, scope: Scope) -> Outcome:
+    """Return the outcome of the attempt of *scope*, which *error* ended."""
+    if scope.preview is not None:
+        scope.job.preview = _packed_preview(scope.preview, scope, has_result=False)
+    return outcome_of(scope.job, error, scope)
 
 
 def _leave(scope: Scope, token: Token[Scope | None]) -> None:
@@ -271,10 +266,10 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
         return _returned(scope)
     except BaseException as error:
         _exit_if_forked(pid, error)
-        _pack_preview(scope, has_result=False)
+        outcome = _ended_by(error, scope)
         if _is_cancelled_from_outside(error):
             raise
-        return outcome_of(job, error, scope)
+        return outcome
     finally:
         _leave(scope, token)
 

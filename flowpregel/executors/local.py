@@ -19,8 +19,9 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 from weakref import ref
 
+from flowpregel._core import tracing
 from flowpregel._core.effects import Call, CancelCall, Emitted, Ended, SaveState
-from flowpregel._core.ids import CallKey
+from flowpregel._core.ids import CallKey, Span
 from flowpregel._core.previews import NO_PREVIEW
 from flowpregel._core.records import (
     Arguments,
@@ -92,7 +93,11 @@ class LocalRunClient(RunClient):
         """The backlog of the run, if the task is paused when it makes calls faster than
         the run starts them, else None.
         """
-        self._watch = Stopwatch()
+        is_measured = job.run.has_saver or tracing.make_tracer is not None
+        self._watch = Stopwatch() if is_measured else None
+        """The stopwatch of the attempt, or None if its span is neither stored nor
+        traced.
+        """
         self.last_activity: float = time.monotonic()
         """The monotonic time of the task's last sign of life."""
         self._all_count = (
@@ -187,9 +192,11 @@ class LocalRunClient(RunClient):
             if self.open_calls.count
             else None
         )
-        span = self._watch.stop(executor)
-        if self._job.preview is not NO_PREVIEW:
-            span = span._replace(preview=self._job.preview)
+        span: Span | None = None
+        if self._watch is not None:
+            span = self._watch.stop(executor)
+            if self._job.preview is not NO_PREVIEW:
+                span = span._replace(preview=self._job.preview)
         self._mailbox.post(Ended(*self._job.key, outcome, span, caught))
 
     def is_ending(self) -> bool:
