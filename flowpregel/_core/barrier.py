@@ -309,6 +309,7 @@ def plan(
     state: RunState,
     updated: Collection[str] | None,
     step: StepContext,
+    triggered: Sequence[Node] | None = None,
 ) -> list[Task]:
     """Return the tasks of the next superstep: PULL tasks by node name, then PUSH tasks
     by index.
@@ -319,9 +320,12 @@ def plan(
         updated: The channels that may trigger a node. If the collection is empty or
             None, any channel may.
         step: The superstep.
+        triggered: The result of `triggered_nodes` if the caller has it, or None.
     """
     tasks = []
-    for node in _pulled(program, state, updated):
+    if triggered is None:
+        triggered = triggered_nodes(program, state, updated)
+    for node in triggered:
         value = _input_of(node, program, state, step)
         path = f"{PULLED}{node.name}"
         tasks.append(_planned_task(node, Kind.PULL, value, path, step, node.triggers))
@@ -337,17 +341,11 @@ def plan(
     return tasks
 
 
-def due_nodes(
-    program: Program,
-    state: RunState,
-    updated: Collection[str] | None,
-) -> list[Node]:
-    """Return the nodes of the tasks that `plan` would return, without their inputs."""
-    nodes = _pulled(program, state, updated)
-    for send in _sends(state):
-        if send.node in program.nodes:
-            nodes.append(program.nodes[send.node])
-    return nodes
+def sent_nodes(program: Program, state: RunState) -> list[Node]:
+    """Return the nodes of the PUSH tasks that `plan` would return."""
+    return [
+        program.nodes[send.node] for send in _sends(state) if send.node in program.nodes
+    ]
 
 
 def _sends(state: RunState) -> Iterable[Send]:
@@ -358,7 +356,7 @@ def _sends(state: RunState) -> Iterable[Send]:
     return sends
 
 
-def _pulled(
+def triggered_nodes(
     program: Program,
     state: RunState,
     updated: Collection[str] | None,

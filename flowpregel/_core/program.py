@@ -46,6 +46,8 @@ class Program:
     """The channels that may change at a barrier even if no task has written to them."""
     finishing: tuple[str, ...] = ()
     """The channels whose `finish` is called when no task is due."""
+    silent: frozenset[str] = frozenset()
+    """The channels of the three kinds above, which may change without a write."""
     deltas: Mapping[str, DeltaChannel[Any, Any]] = field(default_factory=dict)
     """The channels whose writes are stored in checkpoints, instead of their values."""
     migrate: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None
@@ -85,6 +87,9 @@ def compile_program(
     for node_name in sorted(nodes):
         for trigger in nodes[node_name].triggers:
             triggers.setdefault(trigger, []).append(node_name)
+    consuming = frozenset(_names_where(channels, _consumes))
+    ticking = frozenset(_names_where(channels, attrgetter("reacts_to_silence")))
+    finishing = _names_where(channels, _finishes)
     return Program(
         name=name,
         nodes=nodes,
@@ -94,9 +99,10 @@ def compile_program(
         output_channels=output_channels,
         stream_channels=stream_channels,
         triggers={channel: tuple(names) for channel, names in triggers.items()},
-        consuming=frozenset(_names_where(channels, _consumes)),
-        ticking=frozenset(_names_where(channels, attrgetter("reacts_to_silence"))),
-        finishing=_names_where(channels, _finishes),
+        consuming=consuming,
+        ticking=ticking,
+        finishing=finishing,
+        silent=consuming.union(ticking, finishing),
         deltas=deltas,
         reducers=_functions_of(channels, attrgetter("folds_with")),
         preparations=_functions_of(channels, attrgetter("prepares_with")),

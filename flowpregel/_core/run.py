@@ -18,12 +18,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from flowpregel import errors
 from flowpregel._code.sources import UNSEEN
 from flowpregel._core import ids, records
-from flowpregel._core.barrier import TaskOutput, apply, breaks_before, due_nodes
+from flowpregel._core.barrier import (
+    TaskOutput,
+    apply,
+    breaks_before,
+    sent_nodes,
+    triggered_nodes,
+)
 from flowpregel._core.body_calls import BodyCalls
 from flowpregel._core.code_around import CodeAround
 from flowpregel._core.commands import Interrupt, Send
@@ -49,6 +55,11 @@ from flowpregel._core.stream_events import StreamEvents
 from flowpregel._pickling.copies import private_copy
 from flowpregel.channels.base import MISSING
 from flowpregel.errors import INVALID_RESUME
+
+UNREAD: Final = object()
+"""The output of a run whose state has the values that were last shown: they are read
+when they are needed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +93,10 @@ class StepCursor:
     stop: int = 0  # no mutant: The start of a run sets this field.
     """The superstep at which the recursion limit ends the run."""
     source: records.Source = "input"
+    triggered: list[Node] | None = None
+    """The nodes that channels trigger in the superstep, or None if the checkpoint from
+    which it starts did not need them.
+    """
 
 
 @dataclass(slots=True, eq=False)
@@ -105,7 +120,7 @@ class Run:
     code_around: CodeAround = field(init=False)
     """The digests of the code that runs beside the nodes, such as reducers."""
     output: Any = None
-    """The values of the output channels that were last added to the stream."""
+    """The values of the output channels that were last shown, or `UNREAD`."""
     stopped: Stopped | None = None
     """The request to end the run, if there is one."""
 
@@ -138,10 +153,11 @@ class Run:
         return update
 
     def show(self, update: Update | None = None) -> None:
-        """Add the values of the output channels to the stream.
+        """Make the values of the output channels the output of the run, and add them to
+        the stream.
 
         Args:
-            update: The changes of a barrier. If it is given, the values are added only
+            update: The changes of a barrier. If it is given, the output changes only
                 if the barrier wrote to an output channel, and an output channel has a
                 new value.
         """
@@ -150,9 +166,20 @@ class Run:
             update.written.isdisjoint(outputs) or update.updated.isdisjoint(outputs)
         ):
             return
-        self.output = self.state.read(self.options.output_channels)
+        self.output = UNREAD
         if "values" in self.options.modes:
-            self.outbox.effects.append(Emit("values", self.output))
+            self.outbox.effects.append(Emit("values", self.read_output()))
+        elif not self.program.silent.isdisjoint(outputs):
+            # A later barrier may change such a channel without a write.
+            self.read_output()
+
+    def read_output(self) -> Any:
+        """Return the values of the output channels that `show` has shown last. They are
+        read only once, because an output may have hundreds of channels.
+        """
+        if self.output is UNREAD:
+            self.output = self.state.read(self.options.output_channels)
+        return self.output
 
     # ------------------------------------------------------------ writes of tasks
 
@@ -360,7 +387,9 @@ class Run:
         """Return the value of `Checkpoint.follows` for a checkpoint of the present
         state. The arguments are those of `save_checkpoint`.
         """
-        nodes = due_nodes(self.program, self.state, self.state.updated)
+        state = self.state
+        self.cursor.triggered = triggered_nodes(self.program, state, state.updated)
+        nodes = [*self.cursor.triggered, *sent_nodes(self.program, state)]
         if not nodes:
             return records.NOTHING_DUE
         if is_edit:

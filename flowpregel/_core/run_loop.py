@@ -12,7 +12,7 @@ from typing import Any
 
 from flowpregel._core import tracing
 from flowpregel._core.barrier import barrier_of, breaks_before, changing, plan
-from flowpregel._core.effects import CacheStore, StepContext, Steps
+from flowpregel._core.effects import CacheStore, Steps
 from flowpregel._core.program import Options, Program
 from flowpregel._core.provenance import replay_notices
 from flowpregel._core.recorded_calls import count_unreplayed
@@ -39,14 +39,9 @@ from flowpregel.errors import (
 _NODE = attrgetter("node")
 
 
-def run_program(
-    program: Program,
-    options: Options,
-    user_input: Any,
-    *,
-    traced: bool = False,
-) -> Steps:
-    """Run *program* until no task is due, and return the `Result` of the run.
+def run_program(program: Program, options: Options, user_input: Any) -> Steps:
+    """Return the steps that run *program* until no task is due, and that then return
+    the `Result` of the run. If there is a tracer, it follows the steps.
 
     Args:
         program: The nodes and channels.
@@ -54,7 +49,6 @@ def run_program(
             read.
         user_input: The input. None resumes the run. A `Command` answers questions,
             writes to channels, or determines the next nodes.
-        traced: True if a tracer already follows this run.
 
     Raises:
         GraphRecursionError: The run used up its supersteps.
@@ -65,16 +59,33 @@ def run_program(
             parent graph that does not exist.
         Exception: A task raised the error, and is not tried again.
     """
-    if tracing.make_tracer is not None and not traced:
-        steps = run_program(program, options, user_input, traced=True)
-        return (yield from tracing.traced_steps(steps, program, options))
+    steps = _steps(program, options, user_input)
+    if tracing.make_tracer is None:
+        return steps
+    return tracing.traced_steps(steps, program, options)
+
+
+def _steps(program: Program, options: Options, user_input: Any) -> Steps:
+    """Repeat supersteps until no task is due, or until the run stops at a question or a
+    breakpoint, and return the `Result`.
+    """
     run = yield from start(program, options, user_input)
+    superstep = None
+    result = None
     try:
-        result = yield from _repeat(run)
+        while result is None:
+            superstep = _next_superstep(run)
+            result = yield from _stop_before(run, superstep.tasks)
+            if result is None:
+                yield from superstep.start()
+                while superstep.open_tasks:
+                    wakeup = yield superstep.next_wait()
+                    yield from superstep.handle(wakeup)
+                result = yield from _end_step(run, superstep)
     except GeneratorExit:
         raise
     except BaseException as error:
-        yield from _fail(run, error)
+        yield from _fail(run, superstep, error)
         if isinstance(error, ParentCommand) and options.nested is None:
             raise InvalidUpdateError(
                 "There is no parent graph: a node of the outermost graph returned "
@@ -85,8 +96,12 @@ def run_program(
     return result
 
 
-def _fail(run: Run, error: BaseException) -> Steps:
-    """Release the claims of a run that ends with *error*, and store its results."""
+def _fail(run: Run, superstep: Superstep | None, error: BaseException) -> Steps:
+    """Stop the tasks of a run that ends with *error*, release its claims, and store its
+    results.
+    """
+    if superstep is not None:
+        yield from superstep.abandon()
     # An effect may be performed only after its cause was stored, so the effects whose
     # commit will not follow are dropped.
     run.outbox.effects.clear()
@@ -99,38 +114,29 @@ def _fail(run: Run, error: BaseException) -> Steps:
     yield from replay_notices(run.replay.report)
 
 
-def _repeat(run: Run) -> Steps:
-    """Repeat supersteps until no task is due, or until the run stops at a question or a
-    breakpoint.
-    """
-    after = run.options.interrupt_after
-    while True:
-        step = run.step_context()
-        tasks = _due_tasks(run, step)
-        if run.stream_events.wants_checkpoints:
-            yield from _show_checkpoint(run, tasks)
-        if not tasks:
-            return (yield from _finish(run))
-        if _pauses_before(run, tasks):
-            return (yield from _pause(run))
-        is_asking = yield from Superstep(run, tasks, step).go()
-        if is_asking:
-            return (yield from _ask(run, tasks))
-        yield from _end_step(run, tasks)
-        if after and breaks_before(run.state, map(_NODE, tasks), after):
-            yield from _show_checkpoint(run, None)
-            return (yield from _pause(run))
-        run.replay.reuses_writes = True
-        run.replay.is_resuming = False
+def _next_superstep(run: Run) -> Superstep:
+    """Return the next superstep. It has no tasks if the recursion limit is reached."""
+    step = run.step_context()
+    cursor = run.cursor
+    state = run.state
+    tasks: list[Task] = []
+    if cursor.step <= cursor.stop:
+        tasks = plan(run.program, state, state.updated, step, cursor.triggered)
+    cursor.triggered = None
+    return Superstep(run, tasks, step)
 
 
-def _due_tasks(run: Run, step: StepContext) -> list[Task]:
-    """Return the tasks of the next superstep, or none if the recursion limit is
-    reached.
+def _stop_before(run: Run, tasks: list[Task]) -> Steps:
+    """Show the checkpoint from which *tasks* start. Return the `Result` if the run ends
+    or stops there, or None.
     """
-    if run.cursor.step > run.cursor.stop:
-        return []
-    return plan(run.program, run.state, run.state.updated, step)
+    if run.stream_events.wants_checkpoints:
+        yield from _show_checkpoint(run, tasks)
+    if not tasks:
+        return (yield from _finish(run))
+    if _pauses_before(run, tasks):
+        return (yield from _pause(run))
+    return None
 
 
 def _pauses_before(run: Run, tasks: list[Task]) -> bool:
@@ -162,14 +168,26 @@ def _finish(run: Run) -> Steps:
     # result of the task that ran it.
     if not (run.outbox.is_deferred and is_nested):
         yield from run.store_rest(NOTHING_DUE)
-    return Result(run.output, tuple(run.answers.interrupts.values()))
+    return Result(run.read_output(), tuple(run.answers.interrupts.values()))
 
 
-def _end_step(run: Run, tasks: list[Task]) -> Steps:
-    """Apply the writes of the tasks, show the new state, and store it.
+def _end_step(run: Run, superstep: Superstep) -> Steps:
+    """Apply the writes of the tasks, show the new state, and store it. Return the
+    `Result` if the run stops at a question or a breakpoint, or None.
 
     If a write cannot be applied, the state stays unchanged.
+
+    Raises:
+        BaseException: The error that ends the superstep, if there is one.
     """
+    tasks = superstep.tasks
+    failure = superstep.ending_error()
+    if failure is not None or superstep.end.is_paused:
+        yield from run.flush()
+    if failure is not None:
+        raise failure
+    if superstep.end.is_paused:
+        return (yield from _ask(run, tasks))
     if run.replay.report.is_changed:
         count_unreplayed(run, tasks)
     outputs = barrier_of(tasks)
@@ -190,6 +208,13 @@ def _end_step(run: Run, tasks: list[Task]) -> Steps:
     run.state.updated = update.updated
     run.show(update)
     yield from run.save_checkpoint("loop", map(_NODE, tasks))
+    run.replay.reuses_writes = True
+    run.replay.is_resuming = False
+    after = run.options.interrupt_after
+    if after and breaks_before(run.state, map(_NODE, tasks), after):
+        yield from _show_checkpoint(run, None)
+        return (yield from _pause(run))
+    return None
 
 
 def _pause(run: Run) -> Steps:
@@ -202,7 +227,7 @@ def _pause(run: Run) -> Steps:
     yield from run.store_rest(PAUSED)
     interrupts = tuple(answers.interrupts.values())
     questions = tuple(answers.questions.values())
-    return Result(run.output, interrupts, paused=True, questions=questions)
+    return Result(run.read_output(), interrupts, paused=True, questions=questions)
 
 
 def _ask(run: Run, tasks: list[Task]) -> Steps:
@@ -212,6 +237,7 @@ def _ask(run: Run, tasks: list[Task]) -> Steps:
         before = run.state.copy(changing(run.program, run.state, outputs))
         try:
             run.show(run.apply(outputs))
+            run.read_output()
         finally:
             run.state = before
     return (yield from _pause(run))

@@ -1,9 +1,14 @@
 """One superstep: start the tasks that are due, and handle the end of each task.
 
-Theory of operation. A superstep is a loop of wake-ups. Each wake-up brings events, and
-has two halves. While the events are handled, nothing leaves the superstep. Afterwards,
-effects are performed, in an order that stays consistent if the run crashes at any
-point:
+Theory of operation. A superstep is a loop of wake-ups, which `run_loop` drives::
+
+    start() --> effects
+    while open_tasks:   next_wait() --> Wait --> wake-up --> handle() --> effects
+    ending_error(), end: the reasons why no barrier follows
+
+Each wake-up brings events, and has two halves. While the events are handled, nothing
+leaves the superstep. Afterwards, effects are performed, in an order that stays
+consistent if the run crashes at any point:
 
 ====  ==============================  ================================================
       effects                         reason
@@ -126,8 +131,8 @@ class Superstep:
     run: Run
     tasks: list[Task]
     step: StepContext
-    _open: dict[str, Task] = field(default_factory=dict)
-    """The tasks that run or wait, by id."""
+    open_tasks: dict[str, Task] = field(default_factory=dict)
+    """The tasks that run or wait, by id. When it is empty, the superstep has ended."""
     _lookups: list[Task] = field(default_factory=list)
     """The tasks whose results must be looked up in the cache before they start."""
     _waiting: WaitingTasks = field(default_factory=WaitingTasks)
@@ -146,62 +151,12 @@ class Superstep:
     """The ids of the calls that are no longer needed by the workflows and tasks that
     made them.
     """
-    _end: StepEnd = field(default_factory=StepEnd)
+    end: StepEnd = field(default_factory=StepEnd)
     _failed_bodies: FailedBodies | None = None
 
     # ------------------------------------------------------------ main loop
 
-    def go(self) -> Steps:
-        """Run until every task has ended, and return whether an interrupt waits for an
-        answer.
-
-        If no interrupt waits, the last results are stored with the barrier.
-        """
-        run = self.run
-        seconds = run.options.step_timeout
-        try:
-            due = self._due_tasks()
-            if seconds is not None:
-                yield from self._start_clock(seconds)
-            yield from self._start(due)
-            if self._lookups:
-                yield from self._look_up(0)
-                yield from run.flush()
-            while self._open:
-                wakeup = yield self._next_wait()
-                run.now = max(wakeup.now, run.now)
-                yield from self._handle(wakeup)
-                if self._lookups:
-                    yield from self._look_up(wakeup.monotonic)
-                if self._open:
-                    yield from run.flush()
-        except GeneratorExit:
-            raise
-        except BaseException:
-            # The time limit has passed, or a commit has failed. The superstep ends in
-            # both cases, so the running tasks are stopped.
-            self._cancel(list(self._open), kill=True)
-            yield from self._effects
-            raise
-        error = self._ending_error()
-        if error is not None or self._end.is_paused:
-            yield from run.flush()
-        if error is not None:
-            raise error
-        return self._end.is_paused
-
-    def _check_deadline(self, deadline: int, wakeup: Wakeup) -> None:
-        """Raise the error of a superstep that took too long, with its open tasks."""
-        if wakeup.monotonic < deadline:
-            return
-        names = ", ".join(sorted({task.name for task in self._open.values()}))
-        raise TimeoutError(
-            f"superstep {self.run.cursor.step} took longer than "
-            f"step_timeout={self.run.options.step_timeout} seconds; still running: "
-            f"{names}"
-        )
-
-    def _next_wait(self) -> effects.Wait:
+    def next_wait(self) -> effects.Wait:
         """Return the effect that waits for an event, or until the next deadline if
         there is one.
         """
@@ -214,24 +169,83 @@ class Superstep:
             deadlines.extend(self._failed_bodies.deadlines)
         return effects.Wait(min(deadlines)) if deadlines else effects.WAIT_FOR_EVENT
 
-    def _ending_error(self) -> BaseException | None:
+    def handle(self, wakeup: Wakeup) -> Iterable[Effect]:
+        """Handle the events of a wake-up, and return the effects that follow from them,
+        in the order of the table above.
+
+        When the last task ends, its results are not among the effects: they are stored
+        with the barrier.
+
+        Raises:
+            TimeoutError: The superstep takes too long.
+        """
+        run = self.run
+        run.now = max(wakeup.now, run.now)
+        if self._deadline is not None:
+            self._check_deadline(self._deadline, wakeup)
+        if self._waiting:
+            self._start_due(wakeup.monotonic)
+        for event in wakeup.events:
+            self._handle_event(event, wakeup)
+        if self._failed_bodies is not None:
+            self._stop_late(self._failed_bodies, wakeup.monotonic)
+        if self._shared:
+            run.outbox.effects.append(effects.CacheStore(self._shared))
+            self._shared = {}
+        at_once = self._effects
+        self._effects = []
+        if self._lookups:
+            return self._look_up(at_once, wakeup.monotonic)
+        if self.open_tasks:
+            at_once += run.flush()
+        return at_once
+
+    def abandon(self) -> list[Effect]:
+        """Return the effects that stop the running tasks of a superstep that has
+        failed: its time limit has passed, or a commit has failed.
+        """
+        self._cancel(list(self.open_tasks), kill=True)
+        return self._effects
+
+    def _check_deadline(self, deadline: int, wakeup: Wakeup) -> None:
+        """Raise the error of a superstep that took too long, with its open tasks."""
+        if wakeup.monotonic < deadline:
+            return
+        names = ", ".join(sorted({task.name for task in self.open_tasks.values()}))
+        raise TimeoutError(
+            f"superstep {self.run.cursor.step} took longer than "
+            f"step_timeout={self.run.options.step_timeout} seconds; still running: "
+            f"{names}"
+        )
+
+    def ending_error(self) -> BaseException | None:
         """Return the error that ends the run before the barrier, if there is one."""
-        if self._end.failure is not None:
-            return self._end.failure
+        if self.end.failure is not None:
+            return self.end.failure
         stopped = self.run.stopped
         if stopped is not None:
             are_done = all(task.attempt.writes for task in self.tasks)
             if stopped.kill or not are_done:
                 return stopped.error
-        if self._end.command is not None:
-            return errors.ParentCommand(self._end.command)
+        if self.end.command is not None:
+            return errors.ParentCommand(self.end.command)
         return None
 
     # ------------------------------------------------------------ starts
 
-    def _due_tasks(self) -> list[Task]:
-        """Add all planned tasks to the stream, and return the tasks that must start.
-        The other tasks have finished in an earlier run.
+    def start(self) -> Iterable[Effect]:
+        """Return the effects that start the planned tasks, after those that wait for
+        the last commit.
+        """
+        seconds = self.run.options.step_timeout
+        return self._open_tasks() if seconds is None else self._start_clock(seconds)
+
+    def _open_tasks(self) -> Iterable[Effect]:
+        """Show the planned tasks. Open those that have not finished in an earlier run,
+        give each of these its answers, and return the effects that start them.
+
+        If one of the tasks shares its result, all tasks start after the lookup of
+        shared results, so that they start in order.
         """
         run = self.run
         due = self.tasks.copy()
@@ -241,21 +255,11 @@ class Superstep:
             run.outbox.effects.extend(
                 run.stream_events.planned(self.tasks, run.cursor.step, run.now)
             )
-        return due
-
-    def _start(self, due: list[Task]) -> list[Effect]:
-        """Open the planned tasks that must run, give each task its answers, and return
-        the effects that start the tasks.
-
-        If one of the tasks shares its result, all tasks start after the lookup of
-        shared results, so that they start in order.
-        """
-        run = self.run
         if run.stopped is not None:
             return []
         has_answers = bool(run.replay.pending or run.answers.by_id)
         for task in due:
-            self._open[task.id] = task
+            self.open_tasks[task.id] = task
             if task.node.cache:
                 cache_keys.claim_result(task, task.node.cache)
                 self._lookups = due
@@ -264,18 +268,22 @@ class Superstep:
             if has_answers:
                 answering.answer_from_pending(run, task)
         starts = run.flush()
-        if due and not self._lookups:
+        if self._lookups:
+            return self._look_up(starts, 0)
+        if due:
             starts.append(effects.Submit(due, self.step))
         return starts
 
     def _start_clock(self, seconds: float) -> Steps:
-        """Set the deadline of the superstep, *seconds* from now."""
+        """Set the deadline of the superstep, *seconds* from now, and start the planned
+        tasks.
+        """
         # The reader of the stream may have paused the run since the last wake-up. So
         # the time of that wake-up may be too old to compute the deadline.
         wakeup = yield effects.Wait(0)
-        self.run.now = max(wakeup.now, self.run.now)
-        yield from self._handle(wakeup)
+        yield from self.handle(wakeup)
         self._deadline = wakeup.monotonic + int(seconds * 1e9)
+        yield from self._open_tasks()
 
     def _submit(self, tasks: Sequence[Task], queue: list[Effect]) -> None:
         """Add the start of an attempt of each of *tasks* to the effects in *queue*."""
@@ -296,7 +304,8 @@ class Superstep:
         leave: bool = False,
     ) -> None:
         """Stop the running tasks among *task_ids*, and withdraw the waiting tasks."""
-        ending = [self._open[task_id] for task_id in task_ids if task_id in self._open]
+        running = self.open_tasks
+        ending = [running[task_id] for task_id in task_ids if task_id in running]
         waiting = self._waiting.take([task.id for task in ending])
         for task in ending:
             body = task.attempt.body
@@ -315,27 +324,6 @@ class Superstep:
 
     # ------------------------------------------------------------ events
 
-    def _handle(self, wakeup: Wakeup) -> list[Effect]:
-        """Handle the events of a wake-up, and return the effects to perform at once.
-
-        Raises:
-            TimeoutError: The superstep takes too long.
-        """
-        if self._deadline is not None:
-            self._check_deadline(self._deadline, wakeup)
-        if self._waiting:
-            self._start_due(wakeup.monotonic)
-        for event in wakeup.events:
-            self._handle_event(event, wakeup)
-        if self._failed_bodies is not None:
-            self._stop_late(self._failed_bodies, wakeup.monotonic)
-        if self._shared:
-            self.run.outbox.effects.append(effects.CacheStore(self._shared))
-            self._shared = {}
-        at_once = self._effects
-        self._effects = []
-        return at_once
-
     def _stop_late(self, failed: FailedBodies, now: int) -> None:
         """Stop the calls of *failed* bodies when their time to end (grace) is over.
 
@@ -343,7 +331,7 @@ class Superstep:
             failed: The failed bodies.
             now: The monotonic nanoseconds.
         """
-        for late, leave in failed.stop_late(self._open, now):
+        for late, leave in failed.stop_late(self.open_tasks, now):
             self._cancel([task.id for task in late], kill=True, leave=leave)
 
     def _handle_event(self, event: effects.Event, wakeup: Wakeup) -> None:
@@ -353,7 +341,7 @@ class Superstep:
         if isinstance(event, effects.Stopped):
             self._stop(event)
             return
-        task = self._open.get(event.task_id)
+        task = self.open_tasks.get(event.task_id)
         if task is None:
             return
         if isinstance(event, effects.Emitted):
@@ -376,7 +364,7 @@ class Superstep:
         determines the error of the run.
         """
         self.run.stopped = self.run.stopped or event
-        self._cancel(list(self._open), kill=event.kill, leave=event.leave)
+        self._cancel(list(self.open_tasks), kill=event.kill, leave=event.leave)
 
     def _handle_emitted(self, task: Task, event: effects.Emitted) -> None:
         """Add an item that a running task has emitted to the stream."""
@@ -393,7 +381,7 @@ class Superstep:
             now: The monotonic nanoseconds.
         """
         while (task_id := self._waiting.pop_due(now)) is not None:
-            task = self._open[task_id]
+            task = self.open_tasks[task_id]
             claim = task.attempt.cache
             if claim is not None and claim.is_busy:
                 self._lookups.append(task)
@@ -410,10 +398,10 @@ class Superstep:
         If it must wait, it is started later.
         """
         run = self.run
-        task = calls.plan_call(run, self.step, self._open, caller, call)
+        task = calls.plan_call(run, self.step, self.open_tasks, caller, call)
         if task is None:
             return
-        self._open[task.id] = task
+        self.open_tasks[task.id] = task
         if run.stream_events.shows_tasks:
             run.outbox.effects.extend(
                 run.stream_events.started(task, run.cursor.step, run.now)
@@ -434,7 +422,7 @@ class Superstep:
 
     def _cancel_call(self, request: effects.CancelCall) -> None:
         """Stop a call that its body no longer needs, and the calls that it made."""
-        tasks = calls.cancel_call(self.run, self._open, request)
+        tasks = calls.cancel_call(self.run, self.open_tasks, request)
         task_ids = [task.id for task in tasks]
         self._cancelled.update(task_ids)
         self._cancel(task_ids, kill=True)
@@ -465,7 +453,7 @@ class Superstep:
             self._start_call(task)
             return
         if run.options.on_unmatched == "error":
-            waiting = [self._open[task_id] for task_id in self._waiting.ids]
+            waiting = [self.open_tasks[task_id] for task_id in self._waiting.ids]
             held = held_calls(name, waiting)
             self._waiting.take([call.id for call in held])
             for call in (task, *held):
@@ -481,7 +469,7 @@ class Superstep:
         not changed.
         """
         run = self.run
-        del self._open[task.id]
+        del self.open_tasks[task.id]
         run.replay.report.executed -= not task.node.hidden
         # The call did not run, so nothing about it is stored.
         self._resolve(task, Raised(error))
@@ -506,12 +494,14 @@ class Superstep:
 
     # ------------------------------------------------------------ shared results
 
-    def _look_up(self, now: int) -> Steps:
+    def _look_up(self, earlier: Iterable[Effect], now: int) -> Steps:
         """Look up the results that tasks may share, and start the tasks without one.
 
         Args:
-            now: The monotonic nanoseconds.
+            earlier: The effects to perform before the lookup.
+            now: The monotonic nanoseconds, or 0 if the superstep starts.
         """
+        yield from earlier
         tasks = self._lookups
         self._lookups = []
         entries: dict[effects.CacheKey, Any] = {}
@@ -527,6 +517,8 @@ class Superstep:
         at_once = self._effects
         self._effects = []
         yield from at_once
+        if self.open_tasks or now == 0:
+            yield from self.run.flush()
 
     def _use_entries(
         self,
@@ -606,14 +598,14 @@ class Superstep:
             self._failed_bodies = FailedBodies(options.stop_grace)
         self._failed_bodies.add(task)
         if isinstance(outcome, Raised) and options.fail_fast:
-            waiting = calls.calls_of(self._open, task)
+            waiting = calls.calls_of(self.open_tasks, task)
             self._cancel([call.id for call in waiting], kill=False)
 
     def _retry_delay(self, task: Task, outcome: Outcome, jitter: float) -> float | None:
         """Return the seconds until the next attempt, or None if there is none."""
         if not (isinstance(outcome, Raised) or self.run.answers.has_free_answer):
             return None
-        if self._end.failure is not None or self.run.stopped is not None:
+        if self.end.failure is not None or self.run.stopped is not None:
             return None
         return calls.delay(self.run, task, outcome, jitter)
 
@@ -622,7 +614,7 @@ class Superstep:
     def _settle(self, task: Task, outcome: Outcome) -> None:
         """Record the final outcome of *task*: see the table at the top of this file."""
         is_call = task.kind is Kind.CALL
-        del self._open[task.id]
+        del self.open_tasks[task.id]
         self._cancelled.discard(task.id)
         match outcome:
             case Returned(writes):
@@ -631,16 +623,16 @@ class Superstep:
                 self._settle_raised(task, outcome)
             case records.Interrupted(refused=error):
                 if error is not None:
-                    self._end.fail(error)
-                self._end.is_paused |= not is_call
+                    self.end.fail(error)
+                self.end.is_paused |= not is_call
                 answering.store_questions(self.run, task, outcome)
             case records.Escaped(command) if not is_call:
                 # Only the command of a planned task acts here. If a called graph
                 # commands its caller's graph, the caller handles the command.
-                self._end.command = command
-                self._cancel(list(self._open), kill=False)
-            case Withdrawn() if not is_call and self._ending_error() is None:
-                self._end.failure = errors.NodeCancelledError(task.name)
+                self.end.command = command
+                self._cancel(list(self.open_tasks), kill=False)
+            case Withdrawn() if not is_call and self.ending_error() is None:
+                self.end.failure = errors.NodeCancelledError(task.name)
         if task.attempt.cache is not None:
             self._share(task, task.attempt.cache, outcome)
         if is_call:
@@ -660,7 +652,7 @@ class Superstep:
         run = self.run
         error = outcome.error
         if isinstance(error, errors.GraphDrained):
-            self._end.fail(error)
+            self.end.fail(error)
             return
         calls.add_notes(task, outcome)
         run.outbox.effects.extend(
@@ -672,7 +664,7 @@ class Superstep:
         is_handled = task.node.handler is not None and not (is_call or is_refusal)
         if is_handled and not run.stopped:
             run.store_end(task, (*writes, (records.ERROR_SOURCE, task.name)))
-            if self._end.failure is None:
+            if self.end.failure is None:
                 # If another task has failed the run, the handler runs when the run is
                 # resumed.
                 self._start_handler(task, error)
@@ -681,15 +673,15 @@ class Superstep:
         calls.forget_uncaught(run, task, outcome)
         if is_call:
             calls.fail_call(task, error)
-        elif self._end.fail(error) and not is_refusal:
-            self._cancel(list(self._open), kill=False)
+        elif self.end.fail(error) and not is_refusal:
+            self._cancel(list(self.open_tasks), kill=False)
 
     def _start_handler(self, failed: Task, error: BaseException) -> None:
         """Start the task that handles the failure of *failed*."""
         run = self.run
         handler = handler_task(run.program, failed, error, self.step)
         self.tasks.append(handler)
-        self._open[handler.id] = handler
+        self.open_tasks[handler.id] = handler
         run.outbox.effects.extend(
             run.stream_events.started(handler, run.cursor.step, run.now)
         )

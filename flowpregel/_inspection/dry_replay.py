@@ -2,7 +2,7 @@
 
 ::
 
-    Superstep.go() --> Submit, Wait, Commit ... --> _withheld --> the engine
+    Superstep ------> Submit, Wait, Commit ... --> _withheld --> the engine
       (as in a run)                               (bodies only)
 
 The bodies in the superstep that the run has reached are executed. Their calls are
@@ -162,7 +162,7 @@ def dry_superstep(
     error: str | None = None
     known = run.replay.report
     try:
-        yield from _withheld(superstep.go(), withheld)
+        yield from _withheld(_steps_of(superstep), withheld)
         count_unreplayed(run, tasks)
         known.is_changed |= known.unreplayed > 0
     except Exception as failure:  # noqa: BLE001 - the failure of the run is the answer
@@ -238,6 +238,27 @@ def code_differences(
         )
         lines.extend(difference)
     return "\n".join(lines)
+
+
+def _steps_of(superstep: Superstep) -> Steps:
+    """Run a superstep to its end, without a barrier.
+
+    Raises:
+        BaseException: The error that ends the superstep, if there is one.
+    """
+    try:
+        yield from superstep.start()
+        while superstep.open_tasks:
+            wakeup = yield superstep.next_wait()
+            yield from superstep.handle(wakeup)
+    except Exception:
+        yield from superstep.abandon()
+        raise
+    failure = superstep.ending_error()
+    if failure is not None or superstep.end.is_paused:
+        yield from superstep.run.flush()
+    if failure is not None:
+        raise failure
 
 
 def _withheld(
