@@ -83,10 +83,6 @@ def compile_program(
     deltas = {
         key: item for key, item in channels.items() if isinstance(item, DeltaChannel)
     }
-    triggers: dict[str, list[str]] = {}
-    for node_name in sorted(nodes):
-        for trigger in nodes[node_name].triggers:
-            triggers.setdefault(trigger, []).append(node_name)
     consuming = frozenset(_names_where(channels, _consumes))
     ticking = frozenset(_names_where(channels, attrgetter("reacts_to_silence")))
     finishing = _names_where(channels, _finishes)
@@ -98,7 +94,7 @@ def compile_program(
         input_channels=input_channels,
         output_channels=output_channels,
         stream_channels=stream_channels,
-        triggers={channel: tuple(names) for channel, names in triggers.items()},
+        triggers=_nodes_by_trigger(nodes),
         consuming=consuming,
         ticking=ticking,
         finishing=finishing,
@@ -108,6 +104,15 @@ def compile_program(
         preparations=_functions_of(channels, attrgetter("prepares_with")),
         untracked=frozenset(_names_where(channels, _is_untracked)),
     )
+
+
+def _nodes_by_trigger(nodes: Mapping[str, Node]) -> dict[str, tuple[str, ...]]:
+    """Return the names of the nodes that each channel triggers, sorted."""
+    triggers: dict[str, list[str]] = {}
+    for name in sorted(nodes):
+        for trigger in nodes[name].triggers:
+            triggers.setdefault(trigger, []).append(name)
+    return {channel: tuple(names) for channel, names in triggers.items()}
 
 
 def _functions_of(

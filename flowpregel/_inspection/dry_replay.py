@@ -162,7 +162,7 @@ def dry_superstep(
     error: str | None = None
     known = run.replay.report
     try:
-        yield from _withheld(_steps_of(superstep), withheld)
+        yield from _withheld(_effects_of(superstep), withheld)
         count_unreplayed(run, tasks)
         known.is_changed |= known.unreplayed > 0
     except Exception as failure:  # noqa: BLE001 - the failure of the run is the answer
@@ -240,7 +240,7 @@ def code_differences(
     return "\n".join(lines)
 
 
-def _steps_of(superstep: Superstep) -> Steps:
+def _effects_of(superstep: Superstep) -> Steps:
     """Run a superstep to its end, without a barrier.
 
     Raises:
