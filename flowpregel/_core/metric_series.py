@@ -42,7 +42,9 @@ class MetricPoint(NamedTuple):
     """
     value: float
     step: float
-    """The step that the task has named, or NaN."""
+    """The number, such as that of an epoch, that the task passed as ``step``, or
+    NaN.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,7 @@ class Options:
     interrupt_after: Names = frozenset()
     output_channels: Keys = ()
     modes: frozenset[str] = frozenset()
-    """The stream modes that are read."""
+    """The stream modes in which the run emits items, because a reader needs them."""
     messages: Any = None
     """The object that observes models and tools, and makes the items of the mode
     ``messages``. None if neither that mode nor ``tools`` is read.

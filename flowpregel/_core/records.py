@@ -383,6 +383,7 @@ class Task:
         if record is not None:
             return record.text
         # Captured arguments are unpickled here, and their classes may raise any error.
+        # The call is then shown without arguments.
         with suppress(Exception):
             return described(
                 self.name, self.input.args, self.input.kwargs, self.node.redacted

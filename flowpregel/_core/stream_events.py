@@ -306,7 +306,7 @@ class TaskActivity:
     """The progress and the metrics that a running task has reported."""
 
     attempt: int
-    """The number of the attempt that reported them."""
+    """The number of the attempt that reported the progress and the metrics."""
     report: Report | None = None
     """The last report of the task's progress."""
     series: dict[str, MetricSeries] = field(default_factory=dict)

@@ -231,7 +231,7 @@ class _Trace:
         self._is_committing = False
 
     def begin(self, effect: Effect) -> None:
-        """Report the parts of the run that begin with an effect."""
+        """Report the commit, or the calls, that *effect* begins."""
         if isinstance(effect, Commit):
             self._is_committing = True
             self.tracer.commit_began()

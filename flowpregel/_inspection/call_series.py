@@ -189,8 +189,8 @@ class SeriesQuery:
     axis: str = ""
     """A `SeriesAxis`, or an empty string for the steps, if there are any."""
     colour: str = ""
-    """The field by which lines are coloured, or an empty string for a colour for each
-    call.
+    """The field by which lines are coloured. If it is empty, the line of each call has
+    a colour of its own.
     """
 
 

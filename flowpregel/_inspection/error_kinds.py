@@ -41,9 +41,13 @@ _DONE: Final = STATES.index("done")
 _SAMPLE: Final = 500
 """The greatest number of calls of a task, or of a kind of error, that are compared."""
 _FEW: Final = 0.1
-"""The greatest share of the other calls that may have the shared values too."""
+"""The greatest share of a task's other calls that may have the field values which
+describe a kind of error.
+"""
 _MOST_SHARED: Final = 4
-"""The greatest number of fields that a condition has."""
+"""The greatest number of fields in the condition that describes the failed calls, such
+as ``depth = 12 and lr = 0.1``.
+"""
 
 
 def error_pattern(error: str) -> str:

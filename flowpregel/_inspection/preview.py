@@ -25,7 +25,7 @@ class PreviewLimits:
     """The limits on the size of a preview."""
 
     depth: int = 4
-    """The number of nested containers."""
+    """The number of levels of nested containers that are shown."""
     count: int = 12
     """The number of items shown of each container."""
     size: int = 200

@@ -94,7 +94,7 @@ class _OutputPrinter:
 
     @property
     def has_printed(self) -> bool:
-        """True if a part was printed."""
+        """True if output of any call was printed."""
         return self._last_id != ""
 
     def print_new(self, output: CallOutput) -> None:

@@ -272,8 +272,8 @@ class RunWorker:
 
     @property
     def _delayed_until(self) -> float:
-        """The time, in seconds since the epoch, at which the last of the scheduled runs
-        begins, which are delayed by their jitter.
+        """The time, in seconds since the epoch, at which the last of those scheduled
+        runs begins that are delayed at random (by their ``jitter``).
         """
         return 0.0 if self.schedules is None else self.schedules.delayed_until
 
