@@ -116,8 +116,14 @@ def write_value(
     name = digest.hexdigest()
     location = f"{thread_folder}/{name}"
     files, path = _files_at(location)
-    with _translated(location, "written"):
-        files.write(path, parts)
+    try:
+        with _translated(location, "written"):
+            files.write(path, parts)
+    except FileNotFoundError as error:
+        raise StoreError(
+            f"{without_credentials(location)} cannot be written from {HOST}: its "
+            f"folder or bucket does not exist ({error}); create it first"
+        ) from error
     return WrittenValue(location, name, _size_of_parts(parts))
 
 
@@ -320,11 +326,17 @@ class LocalFiles:
 
     def write(self, path: str, parts: Parts) -> None:
         """Write a complete and durable file, and create its folder."""
-        with suppress(FileNotFoundError):
-            if os.path.getsize(path) == _size_of_parts(parts):
-                return
         folder = os.path.dirname(path)
         _make_folder(folder)
+        if not _has_size(path, _size_of_parts(parts)):
+            self._write_draft(path, parts)
+        # The folder is synced even if another process has written the file, because
+        # that process may not have synced the folder yet.
+        sync_path(folder)
+
+    def _write_draft(self, path: str, parts: Parts) -> None:
+        """Write a file under a hidden name, and rename it."""
+        folder = os.path.dirname(path)
         draft = os.path.join(folder, f".{os.path.basename(path)}-{token_hex(8)}")
         try:
             # A file of `tempfile` would be private to this user, but the tasks of other
@@ -339,7 +351,6 @@ class LocalFiles:
             with suppress(OSError):
                 os.unlink(draft)
             raise
-        sync_path(folder)
 
     def read(self, path: str) -> bytes:
         """Return the content of a file."""
@@ -352,6 +363,14 @@ class LocalFiles:
             shutil.rmtree(path)
         else:
             os.unlink(path)
+
+
+def _has_size(path: str, size: int) -> bool:
+    """Return whether there is a file at *path*, of *size* bytes."""
+    try:
+        return os.path.getsize(path) == size
+    except FileNotFoundError:
+        return False
 
 
 def _make_folder(folder: str) -> None:

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from flowpregel import Stored, stored
 from flowpregel.func import entrypoint, task
 from tests.busy_flow import keep_busy
 from tests.contract.executor_contract import ExecutorContract
@@ -193,3 +195,32 @@ def test_an_import_that_fails_on_a_machine_is_named_without_rays_report(
     )
     other = ValueError("No module named 'x'")
     assert other is import_error_in(other)
+
+
+@task
+def stored_array(number: int, folder: str) -> Stored[np.ndarray]:
+    return stored(np.full(50_000, float(number)), folder=folder)
+
+
+@task
+def sum_and_pid(array: np.ndarray) -> tuple[float, int]:
+    return float(array.sum()), os.getpid()
+
+
+def test_tasks_get_stored_results_without_the_program(
+    executor: Any, tmp_path: Path
+) -> None:
+    """The program has only handles of them, until its body asks for a value."""
+
+    @entrypoint(executor=executor)
+    def flow(folder: str) -> Any:
+        handles: list[Any] = [stored_array(number, folder) for number in range(4)]
+        results = [call.result() for call in sum_and_pid.map(handles)]
+        return [handle.result() for handle in handles], results
+
+    handles, results = flow.run(str(tmp_path))
+
+    assert [0.0, 50_000.0, 100_000.0, 150_000.0] == [total for total, _ in results]
+    assert os.getpid() not in {pid for _, pid in results}
+    assert all(isinstance(handle, Stored) for handle in handles)
+    assert 3.0 == handles[3].value[7]

@@ -314,7 +314,31 @@ def test_an_error_of_a_bucket_is_told_with_its_address() -> None:
         stored(1, folder="failing://bucket")
 
 
+def test_a_missing_bucket_is_named(tmp_path: Path) -> None:
+    """It is not created, because its name may be misspelled."""
+    with pytest.raises(
+        StoreError, match=r"folder or bucket does not exist.*create it first"
+    ):
+        stored(1, folder=f"local://{tmp_path}/absent/values")
+
+    assert [] == [*tmp_path.iterdir()]
+
+
 # ------------------------------------------------ reading and writing
+
+
+def test_the_folder_of_a_thread_is_created_where_there_are_folders(
+    tmp_path: Path,
+) -> None:
+    """Buckets have none, but file systems such as SFTP have."""
+    folder = f"local://{tmp_path}"
+
+    handle = stored(1, folder=folder)
+    assert 1 == handle.value
+    delete_stored(None, folder=folder)
+
+    with pytest.raises(StoredValueError):
+        _ = handle.value
 
 
 def test_a_remote_value_is_read_once_for_tasks_in_a_row() -> None:
