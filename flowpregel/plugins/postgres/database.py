@@ -61,7 +61,7 @@ from flowpregel.storage import (
 
 try:
     import psycopg
-    from psycopg.conninfo import conninfo_to_dict
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
 except ImportError as _error:
     raise ConfigurationError(
         f"PostgreSQL needs the package psycopg ({_error}); install flowpregel[postgres]"
@@ -79,8 +79,12 @@ _HEADER = KINDS[b"meta"] + HEADER
 _MOST_IDLE = 4
 _LONGEST_PAUSE = 0.5
 _STARTING = "the database system is "
-"""The text in the refusals of a server that starts, recovers or stops. The error of a
-connection has no code, and servers that speak another language are not recognised.
+"""The text in the refusals of a server that starts, recovers or stops, if it speaks
+English. The error of a connection has no code.
+"""
+_PING_TIMEOUT = 2
+"""Seconds after which `PQping` gives up: the least that libpq supports. The server has
+just answered, so it is not expected to take long.
 """
 _NO_ROOM = ("53100", "53200", "54000")
 _NO_RIGHTS = ("25006", "42501")
@@ -434,7 +438,7 @@ class Database:
         """
         if self._is_open:
             return _is_temporary(error)
-        return _STARTING in str(error)
+        return _is_refused_for_now(error, self.url)
 
     def _open(self) -> None:
         """Open the store at its first use.
@@ -524,7 +528,7 @@ class Database:
     def _named(self, error: psycopg.Error) -> StoreError:
         """Return flowpregel's error for an error of PostgreSQL."""
         code = error.sqlstate or ""
-        text = str(error).strip()
+        text = str(error).strip().expandtabs(2)
         if code == "55P03":
             return StoreBusyError(
                 self.path, "another transaction", self._options.lock_timeout
@@ -571,6 +575,25 @@ def without_password(url: str) -> str:
     if parts.get("port"):
         server += f":{parts['port']}"
     return f"postgresql://{server}/{parts.get('dbname', '')}"
+
+
+def _is_refused_for_now(error: psycopg.Error, url: str) -> bool:
+    """Return whether a server refuses connections because it starts, recovers or stops.
+
+    Args:
+        error: The error of a connection to the server.
+        url: The URL of the server.
+    """
+    is_of_connection = isinstance(error, psycopg.OperationalError)
+    is_timeout = isinstance(error, psycopg.errors.ConnectionTimeout)
+    if error.sqlstate is not None or is_timeout or not is_of_connection:
+        return False
+    if _STARTING in str(error):
+        return True
+    # libpq compares the code of the refusal, which it reports in no other way.
+    conninfo = make_conninfo(url, connect_timeout=_PING_TIMEOUT)
+    answer = psycopg.pq.PGconn.ping(conninfo.encode())
+    return bool(answer == psycopg.pq.Ping.REJECT)
 
 
 def _is_temporary(error: psycopg.Error) -> bool:

@@ -4,8 +4,9 @@ program that opens its store just then.
 
 from __future__ import annotations
 
-import socket
-import threading
+import json
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -21,41 +22,62 @@ STARTING = "57P03", "the database system is starting up"
 NO_DATABASE = "3D000", 'database "runs" does not exist'
 
 
-def refusal(code: str, text: str) -> bytes:
-    """Return the message with which a server refuses a connection."""
-    fields = f"SFATAL\0VFATAL\0C{code}\0M{text}\0\0".encode()
-    return b"E" + (4 + len(fields)).to_bytes(4, "big") + fields
+SERVER = """
+import json, socket, sys
+left = json.loads(sys.argv[1])
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+while True:
+    connection, _ = listener.accept()
+    with connection, connection.makefile("rb") as requests:
+        size = int.from_bytes(requests.read(4), "big")
+        requests.read(size - 4)
+        code, text = left.pop(0) if len(left) > 1 else left[0]
+        fields = f"SFATAL\\0VFATAL\\0C{code}\\0M{text}\\0\\0".encode()
+        connection.sendall(b"E" + (4 + len(fields)).to_bytes(4, "big") + fields)
+"""
 
 
 @contextmanager
 def server(refusals: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Yield the URL of a server that refuses connections: the first ones as *refusals*
     say, and the others as the last of these.
+
+    It is another process, because libpq may hold the GIL while it waits for it.
     """
-    left = list(refusals)
-
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with connection, connection.makefile("rb") as requests:
-                size = int.from_bytes(requests.read(4), "big")
-                requests.read(size - 4)
-                answer = left.pop(0) if len(left) > 1 else left[0]
-                connection.sendall(refusal(*answer))
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        port = listener.getsockname()[1]
+    command = [sys.executable, "-IS", "-c", SERVER, json.dumps(refusals)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
         options = "sslmode=disable&gssencmode=disable"
         try:
             yield f"postgresql://user@127.0.0.1:{port}/runs?{options}"
         finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join()
+            process.kill()
+
+
+def test_a_starting_server_that_speaks_another_language_is_awaited() -> None:
+    """Each refusal is asked for twice, because libpq reports its code to `PQping`
+    alone.
+    """
+    starting = "57P03", "das Datenbanksystem startet gerade"
+    missing = "3D000", "Datenbank »runs« existiert nicht"
+    with server([*[starting] * 4, missing]) as url:
+        saver = PostgresSaver(url)
+        with pytest.raises(StoreError, match="existiert nicht"):
+            list(saver.threads())
+        saver.close()
+
+
+def test_the_message_of_a_server_that_is_away_has_no_tabs() -> None:
+    with server([NO_DATABASE]) as url:
+        pass  # It listens no more.
+    saver = PostgresSaver(url)
+    with pytest.raises(StoreError, match="refused") as caught:
+        list(saver.threads())
+    saver.close()
+
+    assert "\t" not in str(caught.value)
 
 
 def test_a_server_that_is_starting_is_awaited_at_the_first_use() -> None:
