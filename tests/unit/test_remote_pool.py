@@ -13,7 +13,7 @@ import cloudpickle
 import pytest
 
 from flowpregel._loggers import worker_log
-from flowpregel.errors import ExecutorUnavailableError
+from flowpregel.errors import ExecutorUnavailableError, RunNotice
 from flowpregel.executors.cluster.cluster_executor import ClusterExecutor
 from flowpregel.executors.cluster.engine_watch import AwakeClock
 from flowpregel.executors.cluster.handshake import own_versions
@@ -167,6 +167,29 @@ def test_a_machine_that_gets_no_tasks_is_named(warning: Future[str]) -> None:
     assert "the machine node7 first gets no tasks: it has Python 3.8" in text
     assert f"this program Python {own_versions()['Python']}" in text
     assert "run the program and the machines with the same minor version" in text
+
+
+def run_beside_a_refused_machine() -> None:
+    """Submit tasks while a machine is refused in two handshakes."""
+    pool = RecordedPool(
+        first={**own_versions(), "Python": "3.8", "host": "node7"},
+    )
+    with ClusterExecutor(pool) as executor:
+        for _ in range(2):
+            executor.submit(len, ())
+            pool.loop.call(lambda: pool.hosts["first"].distrust())
+        assert "first" == pool.released.result(60)
+        executor.close()
+
+
+def test_a_program_without_logging_gets_a_notice_of_a_refused_machine() -> None:
+    """Once, although the machine answers another handshake."""
+    with pytest.warns(RunNotice) as notices:
+        run_beside_a_refused_machine()
+
+    (notice,) = notices
+    expected = "the machine node7 first gets no tasks: it has Python 3.8"
+    assert str(notice.message).startswith(expected)
 
 
 def test_a_machine_with_another_version_of_a_package_is_named(

@@ -120,7 +120,7 @@ class RemotePool(ClusterEngine, TaskPool):
             timeout,
         )
         self._calls = MachineCalls(self, self.loop, self._watch.clock)
-        self._warnings = VersionWarnings(self, self._calls)
+        self._warnings = VersionWarnings(self, self._calls, self.output)
         self._slots = SlotLedger(
             self,
             self.hosts,

@@ -13,11 +13,12 @@ The comparison is made after the handshake, and no task waits for it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 
-from flowpregel._loggers import worker_log
+from flowpregel._tracebacks import users_line
 from flowpregel.executors.cluster.engine import ClusterEngine
 from flowpregel.executors.cluster.machine_calls import MachineCalls
 from flowpregel.executors.cluster.package_versions import (
@@ -26,31 +27,38 @@ from flowpregel.executors.cluster.package_versions import (
     read_contents,
 )
 from flowpregel.executors.cluster.remote_hosts import RemoteHost
+from flowpregel.executors.processes.coordinator.side_threads import OutputThread
 
 
 class VersionWarnings:
-    """A comparison of this program's packages with those of machines, which logs the
+    """A comparison of this program's packages with those of machines, which reports the
     differences.
 
     Args:
         engine: The engine of the machines.
         calls: The object for requests to machines.
+        output: The thread on which messages are logged and notices given.
     """
 
-    def __init__(self, engine: ClusterEngine, calls: MachineCalls) -> None:
+    def __init__(
+        self,
+        engine: ClusterEngine,
+        calls: MachineCalls,
+        output: OutputThread,
+    ) -> None:
         self._engine = engine
         self._calls = calls
+        self._output = output
+        self._refused: set[str] = set()
+        """The addresses of the machines that cannot get tasks, as was reported."""
+        self._started_at = users_line()
 
     def compare(self, host: RemoteHost) -> None:
-        """Log a warning if *host* can get no tasks. Otherwise request its package
-        versions, and log a warning if they differ from the program's.
+        """Log a warning and give a notice if *host* can get no tasks. Otherwise request
+        its package versions, and log a warning if they differ from the program's.
         """
         if host.refusal:
-            worker_log.warning(
-                "the machine %s gets no tasks: %s",
-                host.label,
-                host.refusal,
-            )
+            self._report_refusal(host)
             return
         if host.report.is_compared:
             return
@@ -65,13 +73,25 @@ class VersionWarnings:
             (),
         )
 
+    def _report_refusal(self, host: RemoteHost) -> None:
+        """Report once that a machine gets no tasks."""
+        if host.address in self._refused:
+            return
+        self._refused.add(host.address)
+        text = f"the machine {host.label} gets no tasks: {host.refusal}"
+        self._output.log(logging.WARNING, "%s", text)
+        # If another machine gets the tasks, a program that does not log would not know
+        # why this machine has none.
+        self._output.give_notice(text, self._started_at)
+
     def _on_answer(self, host: RemoteHost, answer: Future[Sequence[bytes]]) -> None:
         if answer.cancelled() or answer.exception() is not None:
             return  # The machine is lost. Its polls fail too, and report the loss.
         contents = read_contents(answer.result()[0])
         differences = package_differences(imported_packages(), contents.packages)
         if differences:
-            worker_log.warning(
+            self._output.log(
+                logging.WARNING,
                 "the machine %s has other versions of packages than this program: %s; "
                 "install the same versions if tasks use these packages",
                 host.label,

@@ -29,6 +29,7 @@ from queue import SimpleQueue
 from typing import Any, Final, TypeAlias
 
 from flowpregel._loggers import worker_log
+from flowpregel._tracebacks import CodeLine, give_notice
 from flowpregel.executors.base import Mailbox
 from flowpregel.executors.processes.coordinator.io_loop import IOLoop
 
@@ -267,6 +268,17 @@ class OutputThread:
             args: The values in the message.
         """
         self._thread.call(partial(worker_log.log, level, message, *args))
+
+    def give_notice(self, text: str, started_at: CodeLine | None) -> None:
+        """Emit a `RunNotice`. A program may handle warnings by code of its own, so this
+        is done on the output thread.
+
+        Args:
+            text: The notice.
+            started_at: The line of the user's code to which the notice refers, or None
+                if it is unknown.
+        """
+        self._thread.call(partial(give_notice, text, started_at))
 
     def log_error(self, message: str) -> None:
         """Log a message with the traceback of the error that is being handled, as `log`
