@@ -346,6 +346,19 @@ def test_an_estimate_is_never_more_than_the_machine_has() -> None:
     assert [("a", [0])] == sent(hosts, queue_of(alone, ONE_CPU))
 
 
+def test_a_task_that_fits_only_a_refused_machine_does_not_wait_for_it() -> None:
+    """Its error names the largest machine that can run tasks."""
+    hosts = machines(a=2, b=4)
+    hosts["a"].refusal = ""
+    hosts["b"].refusal = "it has Python 3.8"
+    queue = queue_of(Needs({"cpus": 4.0}), WIDE)
+
+    unfit = [*UnfitTasks(hosts, 60.0).overdue(queue, 100.0, can_grow=False)]
+
+    assert [0] == [task.id for task in unfit]
+    assert (2.0, "a") == largest_amounts(hosts)["cpus"]
+
+
 @pytest.mark.parametrize(
     ("can_grow", "refusal", "later"),
     [(False, "", 0.0), (True, "", 60.0), (False, None, 60.0)],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import inf
 
-from flowpregel.executors.cluster.machine_needs import shortage
+from flowpregel.executors.cluster.machine_needs import hosts_for
 from flowpregel.executors.cluster.remote_hosts import RemoteHosts
 from flowpregel.executors.processes.coordinator.assign import (
     InFlight,
@@ -60,14 +60,12 @@ class UnfitTasks:
 
     def _needs_among(self, waiting: Iterable[Needs | None]) -> Iterator[Needs]:
         """Yield those of the *waiting* needs that no machine can meet."""
+        # If all machines are refused, the pool ends all tasks with an error that has
+        # the reasons.
+        if all(host.refusal for host in self._hosts.values()):
+            return
         for needs in waiting:
-            if needs is None or not self._hosts:
-                continue
-            is_suited = False
-            for host in self._hosts.values():
-                totals = host.totals
-                is_suited = is_suited or not shortage(needs, totals, totals)
-            if not is_suited:
+            if needs is not None and not hosts_for(self._hosts, needs):
                 yield needs
 
 
@@ -76,10 +74,12 @@ def largest_amounts(hosts: RemoteHosts) -> dict[str, tuple[float, str]]:
     this machine.
 
     Args:
-        hosts: The machines.
+        hosts: The machines. Those that cannot get tasks are left out.
     """
     largest: dict[str, tuple[float, str]] = {}
     for host in hosts.values():
+        if host.refusal:
+            continue
         for name, amount in host.totals.items():
             candidate = (amount, host.label)
             largest[name] = max(candidate, largest.get(name, candidate))
