@@ -1,8 +1,8 @@
 """Plug-ins: stores, executors and commands that installed packages add.
 
-flowpregel's own plug-ins, which need an extra, are the packages and modules here. Like
-the plug-ins of other packages, they are found by the entry points that their package
-declares.
+flowpregel's own plug-ins, most of which need an extra, are the packages and modules
+here. They are found, as those of other packages are, by the entry points that the
+package declares.
 
 =======================  ==============================  =============================
 group                    name                            value

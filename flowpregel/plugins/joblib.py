@@ -1,5 +1,5 @@
-"""`joblib_backend`, which makes the calls of joblib, such as those of scikit-learn's
-searches, recorded calls of a run.
+"""`joblib_backend`, which turns the calls that joblib makes, for example for a search
+of scikit-learn, into recorded calls of a run.
 
 ::
 
@@ -38,8 +38,8 @@ _BOOKKEEPING: Final = ("callback_ctx", "caller")
 
 
 class JoblibBatch:
-    """A batch of joblib, which is one recorded call. It is identified by its functions
-    and their arguments.
+    """A batch of joblib's calls, which is recorded as one call. A replay finds it by
+    its functions and their arguments.
 
     Args:
         calls: The calls.
@@ -63,8 +63,8 @@ class JoblibBatch:
 
 
 def _without_noise(call: JoblibCall) -> JoblibCall:
-    """Return *call* without the parts that differ each time that scikit-learn makes the
-    same call.
+    """Return *call* without parts that are different each time that scikit-learn makes
+    the same call.
 
     scikit-learn wraps the function together with the current warning filters, and
     passes callbacks that contain the time and random numbers.
@@ -87,7 +87,7 @@ def run_batch(batch: JoblibBatch) -> list[Any]:
 
 # joblib has no type hints, so mypy takes its class for Any.
 class _RecordingBackend(ParallelBackendBase):  # type: ignore[misc]
-    """A backend of joblib whose batches are calls of a run.
+    """A backend of joblib that makes each batch a call of a run.
 
     Args:
         store: The saver of the run, or the path or URL of a store.
@@ -108,13 +108,13 @@ class _RecordingBackend(ParallelBackendBase):  # type: ignore[misc]
         error.
         """
         self._closed: Future[None] | None = None
-        """A future that is done when the body of the run must end, or None before the
-        body has started.
+        """A future that is done when the ``with`` block has ended, so that the body of
+        the run must end. None before the body has started.
         """
         self._context: Context | None = None
-        """The context of the body, in which calls are made."""
-        # Callbacks run on an OS thread of their own, and not on the run's OS thread: a
-        # callback makes joblib's next call, and may have to wait, which would block the
+        """The `contextvars` context of the body, in which calls are made."""
+        # joblib's callbacks are called on a separate OS thread, not on that of the run:
+        # a callback makes the next call, and may have to wait, which would block the
         # run.
         self._callbacks = ThreadPoolExecutor(1, thread_name_prefix="flowpregel-joblib")
 
@@ -135,8 +135,7 @@ class _RecordingBackend(ParallelBackendBase):  # type: ignore[misc]
     def close(self, error: BaseException | None) -> None:
         """End the run. With an *error*, the run fails, and can be resumed later."""
         assert self._closed is not None
-        # If the run has failed, its calls have failed too, and the future is already
-        # settled.
+        # If the run itself has failed, the future is settled already.
         with suppress(InvalidStateError):
             if error is None:
                 self._closed.set_result(None)
@@ -164,9 +163,9 @@ class _RecordingBackend(ParallelBackendBase):  # type: ignore[misc]
             await asyncio.wrap_future(self._closed)
 
         try:
-            # If an earlier program has finished the run, `run` returns at once for the
-            # same argument, without running the body. With another argument the body
-            # runs, so that this program can make more calls.
+            # With the same argument, `run` would return the result of a run that an
+            # earlier program has finished, without running the body. With another
+            # argument the body runs again, so that this program can make more calls.
             for argument in ("first", "again"):
                 if self._closed is None:
                     joblib.run(argument, id=self._id, adopt=True, on_conflict="raise")
@@ -179,7 +178,7 @@ class _RecordingBackend(ParallelBackendBase):  # type: ignore[misc]
     def effective_n_jobs(self, n_jobs: int | None) -> int:
         """Return the number of calls that joblib submits at once.
 
-        As many of them run as there are workers.
+        The number of workers decides how many of them run at the same time.
         """
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")

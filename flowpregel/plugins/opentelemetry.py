@@ -73,8 +73,8 @@ class SpanRecorder:
             self._counts[kind] = meter.create_counter(f"{name}s")
             self._seconds[kind] = meter.create_histogram(f"{name}.duration", "s")
         self.graphs: dict[tuple[Any, str], Any] = {}
-        """The contexts of calls that run a nested graph, by the run and the graph's
-        namespace.
+        """The trace contexts of calls that run a nested graph, by the run and the
+        namespace of the graph.
         """
 
     def begin(
@@ -120,8 +120,8 @@ class SpanRecorder:
         span.set_attribute("flowpregel.outcome", outcome)
         span.end()
         labels = {"flowpregel.outcome": outcome}
-        # Each different label value costs memory in the backend of the metrics, so only
-        # runs and calls, which have few names, are labelled.
+        # Each different label value costs memory in the metrics backend. So only runs
+        # and calls, which have few different names, are labelled with the name.
         if opened.kind in ("run", "call"):
             labels["flowpregel.name"] = opened.name
         if seconds is None:
@@ -138,7 +138,7 @@ class OpenSpan:
     name: str
     span: Any
     inside: Any
-    """The context for spans inside this span."""
+    """The trace context for spans inside this span."""
     began: float = field(default_factory=time.monotonic)
 
 
@@ -182,7 +182,8 @@ class RunSpans(RunTracer):
             attempt=call.attempt,
         )
         self._calls[call.task_id] = opened
-        # The span becomes the current span for the task's code, in a worker too.
+        # The span becomes the current one for the task's code, even in a worker
+        # process.
         call.variables.run(context.attach, opened.inside)
         if call.graph_namespace is not None:
             self._recorder.graphs[self._run_id, call.graph_namespace] = opened.inside

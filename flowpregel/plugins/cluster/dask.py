@@ -1,4 +1,6 @@
-"""Tasks on a Dask cluster, in flowpregel's pool on each Dask worker's machine."""
+"""The executor on a Dask cluster. Tasks run in flowpregel's own pool of worker
+processes in each Dask worker.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +28,16 @@ from flowpregel.executors.cluster import (
 )
 
 _IN_DASK: Final = {"gpus": "GPU", "memory": "MEMORY"}
-"""The names of the resources of a task, each with that of the resource which a Dask
-worker may declare.
+"""The names of flowpregel's resources, each with the name under which a Dask worker may
+declare it.
 """
 _DELIVERIES: Final = 3
-"""The greatest number of times that a batch of tasks is sent to a Dask worker, if the
-worker lacks large buffers of the batch.
+"""The maximum number of times that a batch of tasks is sent to a Dask worker, because
+the worker lacks large buffers of the batch.
 """
 _TOPIC: Final = "flowpregel-slots"
-"""The topic of Dask's events that report that slots have begun: Dask tasks that each
-occupy a CPU for this program. The scheduler keeps the last events of each topic that
+"""The topic of the Dask events that report the beginning of a slot: a Dask task that
+occupies a CPU for this program. The scheduler keeps the last events of each topic that
 was ever used, so all programs share this one.
 """
 _POOLS: Final[WeakValueDictionary[str, DaskPool]] = WeakValueDictionary()
@@ -45,9 +47,9 @@ _POOLS: Final[WeakValueDictionary[str, DaskPool]] = WeakValueDictionary()
 class DaskExecutor(ClusterExecutor):
     """An executor that runs tasks on the workers of a Dask cluster.
 
-    Dask's own workers hand tasks to worker processes, so that timeouts, cancellation,
-    crashes, streams and nested calls work as on one machine. Close the executor, or
-    use it in a ``with`` block, before the client is closed.
+    A Dask worker passes tasks to flowpregel's own worker processes, so that timeouts,
+    cancellation, crashes, streams and nested calls work as on one machine. Close the
+    executor, or use it in a ``with`` block, before the client is closed.
 
     Args:
         client: A connected client; it stays open. With ``direct_to_workers=False``
@@ -166,8 +168,8 @@ class DaskExecutor(ClusterExecutor):
     def start(self, jobs: Sequence[Any], mailbox: Any) -> None:
         """Start *jobs* as any pool does.
 
-        On the OS thread of a Dask task, whose flow will wait for *jobs*, first leave
-        Dask's thread pool. The jobs may need this very place in the pool.
+        If a Dask task runs the flow, its OS thread will wait for *jobs*. So it first
+        leaves Dask's thread pool, because the jobs may need its place in the pool.
         """
         if getattr(thread_state, "proceed", False):
             secede()
@@ -175,7 +177,7 @@ class DaskExecutor(ClusterExecutor):
 
 
 class DaskPool(RemotePool):
-    """The workers of a Dask cluster."""
+    """The pool of an executor on a Dask cluster: it uses all Dask workers."""
 
     def __init__(
         self,
@@ -188,8 +190,8 @@ class DaskPool(RemotePool):
         self._resources: dict[str, Mapping[str, float]] = {}
         """The resources that each worker declares, by its address."""
         self._slots_in_dask: dict[int, Any] = {}
-        """The Dask future of each slot, by the number of the slot. If the future is
-        released, Dask forgets the task that is the slot.
+        """The Dask future of each slot, by the number of the slot. While there is no
+        reference to the future, Dask would cancel the task that is the slot.
         """
         self.owns_client = False
         """True if the client, and the cluster that it was made with, are closed with
@@ -282,8 +284,8 @@ class DaskPool(RemotePool):
     ) -> None:
         """Report the end of a slot, unless it was released.
 
-        Dask's `add_done_callback` is not used: it calls functions on a thread pool that
-        has ended when the program exits.
+        Dask's `add_done_callback` is not used, because it calls functions in a thread
+        pool that may have ended when the program exits.
         """
         error = await future.exception(asynchronous=True)
         if future.status == "error":
@@ -310,8 +312,8 @@ class DaskPool(RemotePool):
             future.release()
 
     def can_grow(self) -> bool:
-        # A client that did not start the cluster does not know whether the cluster is
-        # adaptive (starts workers on demand), so this is assumed.
+        # A client that did not start the cluster cannot see whether it is adaptive
+        # (starts workers on demand), so this is assumed.
         cluster = self.client.cluster
         return cluster is None or getattr(cluster, "_adaptive", None) is not None
 
@@ -328,8 +330,8 @@ class DaskPool(RemotePool):
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
         if self.client.status in ("closing", "closed"):
-            # The coroutine is not started, because the event loop of a closed client
-            # may have stopped.
+            # The client is closed, and its event loop may have stopped. So the
+            # coroutine is closed without being started.
             work.close()
             failed = Future[Any]()
             failed.set_exception(ConnectionError("the client of Dask is closed"))
@@ -372,9 +374,9 @@ class DaskPool(RemotePool):
         for _ in range(_DELIVERIES):
             if await self._ask(address, message) is None:
                 return
-            # The worker lacks some buffers, so Dask copies them to it from another
-            # worker. Dask may delete these copies before they are used, so a few
-            # attempts are made.
+            # The worker lacks some buffers, so Dask is asked to copy them to it from
+            # other workers. Dask may delete such copies before they are used, so there
+            # are several attempts.
             await self.client.replicate(
                 scattered,
                 workers=[address],
@@ -407,7 +409,9 @@ class DaskPool(RemotePool):
 
 
 def _existing_file(path: str) -> str:
-    """Return *path* of a scheduler file. Dask itself would wait for a missing file."""
+    """Return *path*, that of a scheduler file, if the file exists. Dask would wait for
+    a missing file.
+    """
     full_path = os.path.abspath(path)
     if not os.path.exists(full_path):
         raise FileNotFoundError(
@@ -442,8 +446,8 @@ def host_of(dask_worker: Any, coordinator: str) -> RemotePoolHost:
 def on_slot_event(
     event: tuple[float, Any],
 ) -> None:
-    """Report to the slot's pool that the slot has begun. Dask calls this for the slots
-    of all programs.
+    """Report the beginning of a slot to its pool, if the pool is in this program. Dask
+    calls this function for the slots of all programs.
     """
     _, message = event
     pool = _POOLS.get(message["coordinator"])
@@ -455,8 +459,8 @@ def occupy_thread(
     slot: int,
     coordinator: str,
 ) -> None:
-    """Occupy one of the worker's OS threads, which stands for a CPU, until the
-    coordinator releases the slot. Dask runs this function as a task.
+    """Occupy one of the worker's OS threads until the coordinator releases the slot.
+    Dask counts it as a CPU, and runs this function as a task.
     """
     worker = get_worker()
     host = host_of(worker, coordinator)
@@ -477,16 +481,16 @@ def occupy_no_thread(
     slot: int,
     coordinator: str,
 ) -> None:
-    """Occupy resources of this worker, but no thread, until the coordinator releases
-    the allocation.
+    """Occupy resources of this worker, but no OS thread, until the coordinator releases
+    the allocation. Dask runs this function as a task.
     """
     secede()
     occupy_thread(slot, coordinator)
 
 
 async def open_mailbox(coordinator: str, dask_worker: Any) -> Any:
-    """Connect a coordinator with the pool of a Dask worker, and return the answer to
-    the handshake, and the resources that the worker declares.
+    """Register a handler for a coordinator's messages in a Dask worker. Return the
+    answer to the handshake, and the resources that the worker declares.
 
     Nothing is registered in Dask's scheduler: workers that join later, perhaps in an
     environment without flowpregel, learn nothing of this coordinator. The pool removes
@@ -520,8 +524,8 @@ async def open_mailbox(coordinator: str, dask_worker: Any) -> Any:
 
 
 def serialized(answer: Any) -> Any:
-    """Return the answer of a machine in a form of which Dask sends the buffers without
-    copies.
+    """Return the answer of a machine in a form in which Dask sends the buffers without
+    copying them.
     """
     if not answer:
         return answer
@@ -544,5 +548,7 @@ def buffers_of(
 
 
 def _operation_of(coordinator: str) -> str:
-    """Return the name of a Dask worker's handler for messages of *coordinator*."""
+    """Return the name under which a Dask worker has the handler for messages of
+    *coordinator*.
+    """
     return f"flowpregel-{coordinator}"

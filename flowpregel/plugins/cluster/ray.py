@@ -1,4 +1,6 @@
-"""Tasks on a Ray cluster, in flowpregel's pool on each machine."""
+"""The executor on a Ray cluster. Tasks run in flowpregel's own pool of worker processes
+on each machine.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,19 @@ from flowpregel.executors.cluster import (
 )
 
 _CALLS: Final = 1000
-"""The greatest number of batches and messages that a machine's actor handles at the
+"""The maximum number of batches and messages that the actor of a machine handles at the
 same time.
 """
 _SLOTS: Final = 100_000
-"""The greatest number of slots (Ray tasks that each occupy a CPU) of a coordinator."""
+"""The maximum number of slots (Ray tasks that each occupy a CPU) of a coordinator at
+the same time.
+"""
 _FORGET_AFTER: Final = 600.0
 """Seconds after which `RaySlots` forgets a released slot that has not begun."""
 _IN_RAY: Final = {"gpus": "num_gpus", "memory": "memory"}
-"""The names of the resources of a task, each with that of Ray's option."""
+"""The names of flowpregel's resources, each with the name of the option of a Ray
+task.
+"""
 _NO_MODULE: Final = re.compile(r"No module named '([\w.]+)'")
 _FUNCTION_ID: Final = uuid5(NAMESPACE_URL, "flowpregel-slot")
 """Ray's id for the function that slots execute, which is the same in all programs."""
@@ -42,9 +48,9 @@ class RayExecutor(ClusterExecutor):
     """An executor that runs tasks on the machines of a Ray cluster.
 
     An actor on each machine has a pool of worker processes, so that timeouts,
-    cancellation, crashes, streams and nested calls work as on one machine. Each task
-    that runs has its CPUs, GPUs and memory in Ray's books. Close the executor, or use
-    it in a ``with`` block, before `ray.shutdown`.
+    cancellation, crashes, streams and nested calls work as on one machine. For each
+    running task, its CPUs, GPUs and memory are reserved in Ray. Close the executor, or
+    use it in a ``with`` block, before `ray.shutdown`.
 
     Args:
         address: The address of the cluster for `ray.init`, which is called if Ray is
@@ -94,7 +100,7 @@ class RayExecutor(ClusterExecutor):
 
 
 class RayPool(RemotePool):
-    """The machines of a Ray cluster, with an actor on each of them."""
+    """The pool of an executor on a Ray cluster: it has an actor on each machine."""
 
     def __init__(
         self,
@@ -166,7 +172,9 @@ class RayPool(RemotePool):
         addresses: Sequence[str],
         resources: Mapping[str, Any],
     ) -> None:
-        """Submit tasks with *resources*, each of which is a slot or an allocation."""
+        """Submit Ray tasks that take *resources*, each of which is a slot or an
+        allocation.
+        """
         if self._slot_keeper is None:
             keeper = ray.remote(RaySlots).options(
                 num_cpus=0,
@@ -178,9 +186,9 @@ class RayPool(RemotePool):
         for slot in slots:
             function = self._slot_function
             if is_client:
-                # In a Ray client, Ray gives each function a random id. With a new
-                # function for each slot, chance decides which of the waiting programs
-                # comes first, and it is not always the same one.
+                # In a Ray client, each remote function has a random id, which decides
+                # which waiting program comes first. With a new function for each slot,
+                # it is not always the same program.
                 function = ray.remote(occupy_resources)
             options = dict(resources)
             if addresses:
@@ -199,7 +207,7 @@ class RayPool(RemotePool):
             result.future().add_done_callback(partial(self._on_slot_done, slot))
 
     def _wait_for_slots(self) -> None:
-        """Have `_on_slots_begun` called when some slots have begun."""
+        """Arrange that `_on_slots_begun` is called when some slots have begun."""
         begun = self._slot_keeper.begun.remote()
         begun.future().add_done_callback(self._on_slots_begun)
 
@@ -264,7 +272,8 @@ class RayPool(RemotePool):
             return
         result = self._slots_in_ray.get(slot)
         if result is not None:
-            # If the slot has just begun, its end is reported like the end of any slot.
+            # The slot may just have begun. Its end is then reported as that of any
+            # other slot.
             ray.cancel(result)
 
     def put_buffer(self, address: str, data: memoryview) -> Any:
@@ -320,7 +329,7 @@ class RayPool(RemotePool):
         )
 
     def release_machines(self) -> None:
-        """Kill the actors. The slots end with their actor."""
+        """Kill the actors. The slots end when their actor has ended."""
         actors = list(self._actors.values())
         if self._slot_keeper is not None:
             actors.append(self._slot_keeper)
@@ -341,8 +350,8 @@ def settle_answer(answer: Future[Any], result: Future[Any]) -> None:
 
 
 def import_error_in(error: BaseException) -> BaseException:
-    """Return the `ModuleNotFoundError` that *error* reports if it is Ray's report, of
-    many lines, on a machine that lacks a module. Otherwise return *error* itself.
+    """Return the `ModuleNotFoundError` in *error*, if this is Ray's report, of many
+    lines, that a machine lacks a module. Otherwise return *error* itself.
     """
     if isinstance(error, ray.exceptions.RayError):
         match = _NO_MODULE.search(str(error))
@@ -385,8 +394,8 @@ class RaySlots:
     ) -> None:
         """Let *slot* end. If it has not begun, it ends when it begins."""
         self._ends.setdefault(slot, asyncio.Event()).set()
-        # The slot is forgotten after some time, because most slots that have not begun
-        # by now were cancelled, and never begin.
+        # Most slots that are released before they begin were cancelled, and never
+        # begin. So the slot is forgotten after some time.
         loop = asyncio.get_running_loop()
         loop.call_later(_FORGET_AFTER, self._ends.pop, slot, None)
 
@@ -405,23 +414,24 @@ def occupy_resources(
     keeper: Any,
     slot: int,
 ) -> None:
-    """Occupy the CPU, or the GPUs and memory, that Ray has given this task, until the
-    coordinator releases the slot. Ray runs this function as a task.
+    """Occupy the CPU, or the GPUs and memory, that Ray has given this Ray task, until
+    the coordinator releases the slot or allocation.
     """
     context = ray.get_runtime_context()
     address = context.get_node_id()
     gpus = context.get_accelerator_ids()["GPU"]
-    # This is not `ray.get`, which would lend the CPU to other tasks while it waits.
+    # `ray.get` is not used, because it would lend the CPU to other Ray tasks while it
+    # waits.
     keeper.hold.remote(slot, address, gpus).future().result()
 
 
 def slot_function() -> Any:
-    """Return `occupy_resources` as a function of Ray's, with the same id in all
+    """Return `occupy_resources` as a remote function of Ray that has the same id in all
     programs.
 
     Ray serves requests to run one function in the order of their arrival, but requests
     to run different functions in any order. With the random ids that Ray chooses, one
-    of ten programs would wait for many turns.
+    of ten programs might wait very long.
     """
     function: Any = ray.remote(occupy_resources)
     function._uuid = _FUNCTION_ID  # noqa: SLF001 - Ray has no option for it
@@ -429,7 +439,7 @@ def slot_function() -> Any:
 
 
 class RayMachine:
-    """The actor with the pool of one machine.
+    """The actor that contains flowpregel's pool on one machine.
 
     Args:
         size: The number of CPUs of the machine.

@@ -1,4 +1,6 @@
-"""An executor that submits jobs to SLURM while tasks wait, by dask-jobqueue."""
+"""The executor on a SLURM cluster: a Dask cluster whose workers are jobs, which
+dask-jobqueue submits while tasks wait.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _DIRECTIVES: Final = ("partition", "account", "qos", "constraint")
 _OPTIONAL: Final = (*_DIRECTIVES, "interface", "logs")
 """The options that are empty by default."""
 _DEATH_TIMEOUT: Final = 60
-"""Seconds after which a job ends if it does not reach the program that submitted it."""
+"""Seconds after which a job ends if it cannot connect to the program that submitted
+it.
+"""
 _LEAVE_BEFORE: Final = 60.0
 """Seconds before the end of a job at which the Dask worker in it stops, and gives the
 tasks back to the program.
@@ -66,7 +70,7 @@ def connect_to_slurm(location: str) -> DaskExecutor:
 
 
 def parse_job_options(location: str) -> dict[str, str]:
-    """Return the options of a URL, with the defaults of the others.
+    """Return the options of a URL, and the defaults of those that it does not have.
 
     Raises:
         ConfigurationError: An option is unknown, is given twice, or has no value, or a
@@ -93,8 +97,8 @@ def duration_in_seconds(name: str, text: str) -> float:
     """Return a duration such as 3h50m, or SLURM's 03:50:00 or 1-00:00:00, in seconds.
 
     Raises:
-        ConfigurationError: *text* is none. A plain number is refused, because it means
-            minutes to SLURM.
+        ConfigurationError: *text* is not a duration. A plain number is refused, because
+            SLURM reads it as minutes.
     """
     seconds = None if text.isdigit() else seconds_in(text)
     if not seconds:
@@ -140,8 +144,8 @@ def _cluster_settings(options: dict[str, str]) -> dict[str, Any]:
         "log_directory": options["logs"] or None,
         "job_name": "flowpregel",
         "job_extra_directives": directives,
-        # Without its nanny (the process that restarts it), a Dask worker ends as soon
-        # as it has lost the program.
+        # The Dask worker has no nanny (a process that would restart it), so that it
+        # ends as soon as it has lost the program.
         "nanny": False,
         "death_timeout": _DEATH_TIMEOUT,
         "worker_extra_args": ["--lifetime", f"{lifetime:.0f}s"],

@@ -54,6 +54,6 @@ __all__ = [
 ]
 
 if not issubclass(Command, ToolOutputMixin):
-    # LangChain turns a tool's result into the text of a message, unless the result's
-    # class has this base class. So `Command` gets it.
+    # LangChain converts a tool's result to the text of a message, unless the class of
+    # the result has this base class. So `Command` gets this base class.
     Command.__bases__ = (*Command.__bases__, ToolOutputMixin)

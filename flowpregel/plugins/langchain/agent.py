@@ -137,8 +137,8 @@ def _add_model(
     pre_model_hook: Any,
     post_model_hook: Any,
 ) -> str:
-    """Add the nodes of the model and its hooks, and return the name of the last of
-    these nodes.
+    """Add the nodes of the model, and of the hooks before and after it, to the graph.
+    Return the name of the last of these nodes.
     """
     input_schema = state_schema
     if pre_model_hook is not None:
@@ -164,8 +164,8 @@ def _add_tools(
 
 
 def _split_tools(tools: Any) -> tuple[ToolNode, list[Any]]:
-    """Return the node for the tools that run in the graph, and the tools that the
-    model's provider runs.
+    """Return two things: a `ToolNode` for the tools that run in the graph, and the
+    tools that the model's provider runs.
     """
     if isinstance(tools, ToolNode):
         return tools, []
@@ -218,8 +218,8 @@ class _AskModel:
     ) -> dict[str, Any]:
         names = {call["name"] for call in getattr(answer, "tool_calls", ())}
         remaining = part_of(state, "remaining_steps")
-        # The calls of the tools take one more superstep. The model then takes another
-        # one, unless all these tools end the run.
+        # The calls of the tools take one more superstep. The next call of the model
+        # takes another one, unless the answers of all these tools end the run.
         needed = 1 if names <= self.direct else 2
         if names and remaining is not None and remaining < needed:
             answer = AIMessage(
@@ -231,7 +231,9 @@ class _AskModel:
 
 @dataclass(frozen=True, slots=True)
 class _Routes:
-    """The next nodes after an agent's model and its tools."""
+    """The functions that choose the next node after an agent's model, and after its
+    tools.
+    """
 
     entry: str
     end: str
@@ -255,8 +257,8 @@ class _Routes:
         messages = part_of(state, "messages")
         calls = _unanswered(_recent(messages))
         if not calls or self.tools is None:
-            # If the last message is the answer to a tool call, a hook after the model
-            # has answered the call instead of the tool, so the model is called next.
+            # The last message is the answer to a tool call. So a hook after the model
+            # has answered the call in place of the tool, and the model is called next.
             is_answered = isinstance(messages[-1], ToolMessage)
             return self.entry if is_answered else self.end
         if not self.is_split:
@@ -353,8 +355,8 @@ def _model_chain(
     """Return a Runnable that returns the model's answer, given the state."""
     start = _prompt_of(prompt)
     if isinstance(model, Runnable):
-        # The tools are bound only to a model that is given directly. A function that
-        # chooses a model binds the tools itself.
+        # The tools are bound only to a model that the user has passed. A function that
+        # chooses a model binds them itself.
         model = _with_tools(model, tools)
     return _chain(model, lambda model: start | model)
 
@@ -376,15 +378,17 @@ def _chain(
     def choose(state: Any) -> Step:
         return build(model(state, get_runtime()))
 
-    # The two functions return a Runnable instead of calling it, because
-    # `RunnableLambda` calls the Runnable that its function returns.
+    # The two functions only return a Runnable: `RunnableLambda` then calls it with the
+    # same input.
     if inspect.iscoroutinefunction(model):
         return RunnableLambda(choose_awaiting)
     return RunnableLambda(choose)
 
 
 def _binding_in(model: Any) -> Any:
-    """Return the chat model in a sequence, or the Runnable that binds tools to it."""
+    """Return the part of a sequence that is a chat model, or a Runnable that binds
+    tools to a chat model.
+    """
     steps = model.steps if isinstance(model, RunnableSequence) else [model]
     for step in steps:
         if hasattr(step, "bind_tools"):
@@ -426,8 +430,8 @@ def _structured(
 
 
 def _with_model_input(schema: Any) -> Any:
-    """Return *schema* with an additional key, for the messages that a hook before the
-    model prepares as the model's input.
+    """Return *schema* with the additional key ``llm_input_messages``, for the model's
+    input that a hook before the model prepares.
     """
     hints = get_type_hints(schema, include_extras=True)
     hints["llm_input_messages"] = list[Any]

@@ -1,4 +1,6 @@
-"""`create_agent`: LangChain's agent with middleware, on flowpregel's engine."""
+"""`create_agent`: LangChain's agent with middleware, as a graph that flowpregel
+runs.
+"""
 
 from __future__ import annotations
 

@@ -171,7 +171,9 @@ def part_of(
     key: str,
     default: Any = None,
 ) -> Any:
-    """Return the value of *key* in *state*, a dict or an object."""
+    """Return the value of *key* in *state*, which is a dict, or an object with
+    attributes.
+    """
     if isinstance(state, Mapping):
         return state.get(key, default)
     return getattr(state, key, default)

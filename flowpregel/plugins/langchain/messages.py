@@ -1,4 +1,5 @@
-"""LangChain's messages: a list of them in a state, and the stream mode ``messages``.
+"""LangChain's messages: reducers for a list of messages in a state, and the stream mode
+``messages``.
 
 The stream mode yields the output of models that nodes call, and the messages that nodes
 write::
@@ -134,8 +135,8 @@ class MessageStream:
     Args:
         metadata: The run's metadata.
         modes: The modes that are read: ``messages``, ``tools`` or both.
-        as_events: Whether the output of models is shown as events of content blocks.
-            Then the answers of tools are left out.
+        as_events: Whether the output of models is yielded as events of content blocks.
+            The answers of tools are then left out.
     """
 
     make_manager: Callable[..., BaseCallbackManager] = staticmethod(make_manager)
@@ -154,7 +155,9 @@ class MessageStream:
         self._seen: set[str | None] = set()
 
     def variables(self) -> Context:
-        """Return the current context variables, with listeners to models and tools."""
+        """Return the current context variables, with the callbacks that listen to
+        models and tools.
+        """
         context = copy_context()
         if "messages" in self._modes:
             context.run(listener.set, self._model_listener())
@@ -165,8 +168,8 @@ class MessageStream:
     def _model_listener(self) -> ModelListener:
         if not self._as_events:
             return ModelListener()
-        # This is imported here, because the first versions of langchain-core lack these
-        # events.
+        # The module is imported only here, because the first versions of langchain-core
+        # lack these events.
         from flowpregel.plugins.langchain.model_events import (  # noqa: PLC0415
             ModelEventListener,
         )
@@ -176,8 +179,8 @@ class MessageStream:
     def items(
         self, event: ModelMessage | EndedTask
     ) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-        """Yield the stream's items for *event*: parts of messages as they arrive, and
-        each message that was not streamed in parts once, with metadata.
+        """Yield the stream's items for *event*, each with metadata: parts of messages
+        as they arrive, and messages that were not streamed in parts, once each.
 
         Args:
             event: The output of a model, or a node's task that has ended.
@@ -232,8 +235,8 @@ def _messages_in(fields: Iterable[Any]) -> Iterator[BaseMessage]:
 
 
 def _fields(value: Any) -> Iterable[Any]:
-    """Return the fields of a state. A value that is not a state is returned as the only
-    field.
+    """Return the fields of a state. Any other value is regarded as the only field of a
+    state.
     """
     if isinstance(value, BaseMessage | list | tuple):
         return [value]

@@ -22,7 +22,9 @@ class ModelEventListener(ModelListener, _V2StreamingCallbackHandler):
         return ModelEventListener, ()
 
     def on_llm_new_token(self, *_: Any, **__: Any) -> None:
-        """Emit nothing, because the event with the same token follows."""
+        """Emit nothing, because LangChain also calls `on_stream_event` for this
+        token.
+        """
 
     def on_stream_event(
         self,

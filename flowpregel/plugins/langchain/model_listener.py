@@ -25,8 +25,8 @@ class ModelListener(BaseCallbackHandler):
 
     def __init__(self) -> None:
         self._open: dict[UUID, Any] = {}
-        """The stream's writer and the metadata of each open call of a model, by the run
-        id that LangChain gives the call.
+        """The writer of the task's stream and the metadata, for each call of a model
+        that has not ended, by the run id that LangChain has given the call.
         """
 
     def __reduce__(self) -> Any:

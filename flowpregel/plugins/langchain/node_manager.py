@@ -2,7 +2,7 @@
 node.
 
 Models, tools and chains that the code calls get the manager from LangChain's context
-variable, or from the config that the code passes on.
+variable, or from the config if the code passes it on.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from langchain_core.runnables.config import RunnableConfig, var_child_runnable_c
 
 
 class _StableDigest:
-    """A base class for callback managers. All managers have the same digest, so that a
-    manager among the arguments of a call does not change the key by which the recorded
-    call is found.
+    """A base class that gives all callback managers the same digest. So a manager among
+    the arguments of a call does not change the key by which the recorded call is found.
     """
 
     @staticmethod
@@ -76,7 +75,8 @@ def make_manager(
         metadata=dict(parent.metadata),
         inheritable_metadata=dict(parent.metadata),
     )
-    # LangChain accepts a run id for one call only.
+    # A run id in the config would be used for several calls, but LangChain accepts it
+    # for one call only.
     child_config = {key: value for key, value in config.items() if key != "run_id"}
     child_config["callbacks"] = manager
     var_child_runnable_config.set(cast(RunnableConfig, child_config))
@@ -94,7 +94,9 @@ class LangChainForwarder(BaseCallbackHandler):
 
     run_inline = True
     is_forwarder = True
-    """True to mark this object as a forwarder: the run has the handler itself."""
+    """True, by which the coordinator recognizes that the run already has the handler
+    itself.
+    """
 
     def __init__(self, forwarder: Any) -> None:
         self.forwarder = forwarder

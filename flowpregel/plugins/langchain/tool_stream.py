@@ -30,8 +30,8 @@ class ToolListener(BaseCallbackHandler):
 
     def __init__(self) -> None:
         self._open: dict[UUID, tuple[Callable[[Any], None], str]] = {}
-        """The stream's writer and the id of each running call, by the run id that
-        LangChain gives the call.
+        """The writer of the task's stream and the id of the call, for each running call
+        of a tool, by the run id that LangChain has given the call.
         """
 
     def __reduce__(self) -> Any:

@@ -99,8 +99,8 @@ class ToolNode(Runnable[Any, Any]):
         wrap_tool_call: ToolCallWrapper | None = None,
         awrap_tool_call: AsyncToolCallWrapper | None = None,
     ) -> None:
-        # The attributes have LangGraph's names, because packages read the options of a
-        # node from them, to make another node with more tools.
+        # The attributes have the same names as LangGraph's, because packages read them,
+        # to make another node with the same options and more tools.
         self.name: str = name
         self.tags: Sequence[str] | None = tags
         self.tools_by_name: dict[str, BaseTool] = {}
@@ -153,8 +153,8 @@ class ToolNode(Runnable[Any, Any]):
         if has_answers():
             answers = [await coroutine for coroutine in coroutines]
             return self._output(answers, input)
-        # No tool may run longer than the node, so all tools are awaited before the
-        # error of one of them is raised.
+        # No tool may outlive the node. So if a tool raises an error, the others are
+        # awaited before this error is raised.
         answers = await asyncio.gather(*coroutines, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
@@ -253,13 +253,13 @@ class ToolNode(Runnable[Any, Any]):
     def _prepared(
         self, request: ToolCallRequest
     ) -> tuple[Runnable[Any, Any], dict[str, Any]]:
-        """Return the tool of a request, and the tool's input with the injected
-        parameters.
+        """Return the tool of a request, and the input of the tool with the values of
+        injected parameters.
         """
         call = request.tool_call
         markers = self._markers_in(request)
-        # Arguments for injected parameters are dropped, because a model must not
-        # replace a value of the run by one of its own.
+        # Arguments from the model for injected parameters are dropped, because a model
+        # must not replace a value of the run.
         arguments = {
             key: value for key, value in call["args"].items() if key not in markers
         }
@@ -299,8 +299,8 @@ class ToolNode(Runnable[Any, Any]):
         response: Any,
         call: ToolCall,
     ) -> Any:
-        """Return *response*. If it is a command that answers *call*, the answers in it
-        get the name of the tool.
+        """Return *response*. If it is a `Command` with messages that answer *call*,
+        these messages get the name of the tool.
         """
         if isinstance(response, list):
             return [self._named(part, call) for part in response]
@@ -324,8 +324,8 @@ class ToolNode(Runnable[Any, Any]):
         Raises:
             Exception: The node does not handle the error.
         """
-        # By default the node handles wrong arguments only, and those were handled in
-        # the call of the tool.
+        # By default the node handles only errors about wrong arguments, and these were
+        # handled when the tool was called.
         if self._handle_tool_errors is ValidationError or not self._handles(error):
             raise error
         return self._told(error, repr(error), call)
@@ -398,8 +398,8 @@ class ToolNode(Runnable[Any, Any]):
         parts: Sequence[Any],
         is_bare: bool,
     ) -> list[Any]:
-        """Return messages and commands as updates. Commands that only send to the
-        parent graph are merged into one.
+        """Return messages and commands as updates of the state. Commands that only send
+        to the parent graph are merged into one.
         """
         output: list[Any] = []
         sends: list[Send] = []
@@ -411,7 +411,7 @@ class ToolNode(Runnable[Any, Any]):
             else:
                 output.append([part] if is_bare else {self._messages_key: [part]})
         if sends:
-            # Only one command can leave the graph, so the commands that only send are
+            # Only one command can be sent to the parent graph, so these commands are
             # merged.
             output.append(Command(graph=Command.PARENT, goto=sends))
         return output
@@ -493,7 +493,8 @@ def _handled_types(handling: Any) -> tuple[type[Exception], ...]:
         hints = get_type_hints(handling)
     hints.pop("return", None)
     for hint in hints.values():
-        # The type of the first parameter decides which errors the function handles.
+        # The annotation of the function's first parameter decides which errors it
+        # handles.
         return get_args(hint) or (hint,)
     return (Exception,) if handling else ()
 
@@ -502,8 +503,8 @@ def _faults(
     error: ValidationError,
     injected: Mapping[str, Any],
 ) -> str:
-    """Return the faults in the arguments that the model passed. Faults in the arguments
-    from the run, whose names are in *injected*, are left out.
+    """Describe the faults in the arguments that the model has passed, without those in
+    the *injected* arguments, which come from the run.
     """
     faults = []
     for fault in error.errors():
@@ -521,7 +522,7 @@ def _parts_of_answer(answer: Any) -> Sequence[Any]:
 
 
 def _number_interrupts() -> None:
-    """Count the interrupts of this call from its first one, apart from those of other
+    """Number the interrupts of this tool call separately from those of other tool
     calls.
 
     If several calls interrupt, the first call's question is shown. Once it is answered,

@@ -28,8 +28,8 @@ __all__ = [
     "uninstall",
 ]
 
-# A name is imported on first use. The import of LangGraph takes long, and a worker
-# process that installs the hook needs no savers.
+# Each name is imported on first use, because importing LangGraph takes long, and a
+# worker process that installs the hook needs no savers.
 _HOMES: Final = {
     "ForeignCache": "caches",
     "ForeignSaver": "foreign",

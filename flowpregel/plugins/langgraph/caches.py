@@ -22,9 +22,9 @@ class ForeignCache(BaseCache):
     """A LangGraph cache, such as its `SqliteCache`, as a cache of flowpregel.
 
     The cache's own serializer decides the form of values: a tuple inside of a result
-    becomes a list. The keys are digests, because a cache may join the parts of a key by
-    a character that occurs in flowpregel's keys. A run does not claim a result that it
-    computes, so two runs may compute the same result at the same time.
+    becomes a list. The keys are digests, because a cache may join the parts of a key
+    with a character that occurs in flowpregel's keys. Such a cache has no claims, so
+    two runs may compute the same result at the same time.
 
     Args:
         cache: The cache to use; closing it is left to its owner.
@@ -53,7 +53,7 @@ class ForeignCache(BaseCache):
         entries = {}
         for key, (writes, ttl) in pairs.items():
             stored = [[channel, to_foreign(value)] for channel, value in writes]
-            # The time to live is rounded, because LangGraph's caches take whole
+            # The time to live is rounded, because LangGraph's caches accept only whole
             # seconds.
             seconds = None if ttl is None else max(1, round(ttl))
             entries[_digest_key(key)] = stored, seconds

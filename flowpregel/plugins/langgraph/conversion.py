@@ -13,8 +13,8 @@ from flowpregel.types import Interrupt, Overwrite, Send, TimeoutPolicy
 
 
 def to_foreign(value: Any) -> Any:
-    """Return *value*, with flowpregel's records converted to LangGraph's. Records in a
-    sequence are converted too.
+    """Return *value*, with flowpregel's records converted to LangGraph's, also inside a
+    list or tuple.
     """
     if not isinstance(value, Interrupt | Overwrite | Send):
         return _with_items(value, to_foreign)
@@ -34,9 +34,11 @@ def to_foreign(value: Any) -> Any:
 
 
 def _records_of_langgraph() -> Any:
-    """Return a module whose record classes LangGraph can read."""
-    # The import cannot fail, because a program that uses LangGraph's savers has
-    # LangGraph, or flowpregel's import hook, installed.
+    """Return a module with record classes whose instances LangGraph can read from a
+    store.
+    """
+    # The import succeeds, because a program that uses LangGraph's savers has installed
+    # LangGraph, or flowpregel's import hook.
     types: Any = import_module("langgraph.types")
     if types.Send is not Send:
         return types
@@ -48,8 +50,8 @@ def _records_of_langgraph() -> Any:
 
 
 def from_foreign(value: Any) -> Any:
-    """Return *value*, with LangGraph's records converted to flowpregel's. Records in a
-    sequence are converted too.
+    """Return *value*, with LangGraph's records converted to flowpregel's, also inside a
+    list or tuple.
     """
     kind = type(value)
     # The class is recognized by its name, because LangGraph's savers do not need the

@@ -96,11 +96,11 @@ def adapt(candidate: Any) -> BaseCheckpointSaver | BaseCache | None:
 class ForeignSaver(BaseCheckpointSaver):
     """A LangGraph saver as a saver of flowpregel.
 
-    Its own serializer decides the form of values: LangGraph's turns a tuple into a list
-    and an exception into a string. A `Send`, an `Interrupt` and an `Overwrite` are
-    stored as LangGraph's, so that LangGraph's programs can read them, and come back as
-    flowpregel's. There is no transaction: pending writes are put before the checkpoint
-    that consumes them.
+    The saver's own serializer decides in which form values come back: LangGraph's turns
+    a tuple into a list and an exception into a string. A `Send`, an `Interrupt` and an
+    `Overwrite` are stored as LangGraph's, so that programs of LangGraph can read them,
+    and come back as flowpregel's. There are no transactions: pending writes are stored
+    before the checkpoint that consumes them.
 
     If a subclass of a saver overrides only the async form of a method, the async form
     is called.
@@ -134,9 +134,8 @@ class ForeignSaver(BaseCheckpointSaver):
             self._convert: Callable[[Any], Any] = _unchanged
         else:
             self._convert = to_foreign
-            # The module is imported early, because the import may take seconds.
-            # Otherwise the first Send of a run would have to wait so long until it is
-            # stored.
+            # The module is imported here, because this may take seconds. Otherwise the
+            # first `Send` of a run would have to wait so long until it is stored.
             with suppress(ImportError):
                 import_module("langgraph.types")
 
@@ -147,7 +146,7 @@ class ForeignSaver(BaseCheckpointSaver):
 
     @property
     def is_on_its_loop(self) -> bool:
-        """True if the caller runs on the event loop that the saver belongs to."""
+        """True if the caller runs on the event loop of an async saver."""
         try:
             return asyncio.get_running_loop() is self._loop
         except RuntimeError:
@@ -167,9 +166,9 @@ class ForeignSaver(BaseCheckpointSaver):
         return getattr(self.saver, name)(*args)
 
     def _is_async(self, name: str) -> bool:
-        """Return whether the async form of a method is called.
+        """Return whether to call the async form of a method.
 
-        If both forms exist, the form that the most derived class defines is called.
+        If both forms exist, the one that the most derived class defines is called.
         """
         namespaces: list[Any] = [getattr(self.saver, "__dict__", {})]
         namespaces.extend(map(vars, type(self.saver).__mro__))
@@ -260,8 +259,8 @@ class ForeignSaver(BaseCheckpointSaver):
             item = items[0]
 
     def _stored(self, address: Address) -> Saved | None:
-        """Return the checkpoint at *address* as the saver stores it, without histories
-        of delta channels that are read from ancestors.
+        """Return the checkpoint at *address* as the saver stores it. The values of
+        delta channels that must be read from its ancestors are missing.
         """
         item = self._call("get_tuple", shapes.langgraph_config(address))
         return None if item is None else _saved_of(item, None)
@@ -306,19 +305,20 @@ class ForeignSaver(BaseCheckpointSaver):
         writes = []
         for channel, value in task.writes:
             if channel == base.SAVED:
-                # The saver stores one write at each position, and the first one is
-                # needed for the task's result. So a state that the task saves is not
-                # stored.
+                # The saver stores only one write for each position of a task, and the
+                # position of a saved state is needed for the task's result. So a state
+                # that a task saves is not stored.
                 return
-            # The saver has no position for the record of a task's questions, so it is
-            # not stored, and answers are matched to questions by their order.
+            # The saver has no position for the record of a task's questions. So this
+            # record is not stored, and answers are matched to questions by their order.
             if channel != base.ASKED:
                 writes.append((channel, self._convert(value)))
         ran = task.ran
         has_code = ran is not None and bool(ran.code or ran.used)
         if ran is not None and has_code and self._convert is to_foreign:
-            # The record of the attempt is stored as one more write of the task, at a
-            # position of its own, and is read back together with the other writes.
+            # The record of the attempt (its time, place and cost) is stored as one more
+            # write of the task, at a separate position, and comes back with the other
+            # writes.
             writes.append((base.ATTEMPT, tuple(ran._replace(failed=()))))
         config = shapes.langgraph_config(address, task.checkpoint_id)
         self._call(
@@ -409,8 +409,8 @@ class ForeignSaver(BaseCheckpointSaver):
         if unchanged and checkpoint.parent_id is not None:
             item = self._call("get_tuple", parent)
         if item is not None:
-            # The saver may store the values of all channels in one piece, so the
-            # unchanged values are read from the parent, and stored again.
+            # The saver may store the values of all channels as one blob. So the values
+            # that did not change are read from the parent checkpoint, and stored again.
             earlier = item.checkpoint["channel_values"]
             for name in unchanged & earlier.keys():
                 values[name] = earlier[name]
@@ -434,11 +434,11 @@ def _valid_counters(
     parent: Any,
     versions: Mapping[str, Version],
 ) -> dict[str, Any]:
-    """Return those of LangGraph's counters (`COUNTERS`) in a parent checkpoint that are
-    also valid for its child.
+    """Return those of LangGraph's counters of delta channels (`COUNTERS`) in a parent
+    checkpoint that are valid for its child too.
 
-    A delta channel that has the same version in both may be stored with a value in
-    neither. A counter marks such a channel.
+    If a delta channel has the same version in both, its value may be stored in neither.
+    A counter marks such a channel.
 
     Args:
         parent: LangGraph's tuple of the parent.
@@ -508,7 +508,7 @@ def _wait_for(
 
 
 async def _all_of(items: AsyncIterator[Any]) -> list[Any]:
-    """Return all of *items*."""
+    """Return all items of the async iterator *items* as a list."""
     return [item async for item in items]
 
 

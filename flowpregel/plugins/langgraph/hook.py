@@ -8,19 +8,20 @@
                                         |
                                         +-------otherwise--------> ImportError
 
-The hook stands first in `sys.meta_path`. For a module in `MODULES` it makes a module
-that holds the same objects as flowpregel's modules. The savers and serializers of
-LangGraph (`SHARED` and `KEPT`) are found by Python as usual, and what they import from
-the other modules is flowpregel's again. All other modules are refused: LangGraph's own
-modules would be a second engine, whose graphs, commands and errors flowpregel does not
-recognize.
+The hook is the first finder in `sys.meta_path`. For a name in `MODULES` it makes a
+module that contains the same objects as flowpregel's modules. The savers and
+serializers of LangGraph (`SHARED` and `KEPT`) are found by Python as usual, and get
+flowpregel's objects when they import the other modules. All other modules of LangGraph
+are refused: they would be a second engine, whose graphs, commands and errors flowpregel
+does not recognize.
 
-Every module of the hook is a package. So Python asks the hook for a name that such a
-module lacks, as for a submodule, and the hook's error can give advice.
+Every module that the hook makes is a package. So if a program imports a name that the
+module lacks, Python asks the hook for a submodule of this name, and the hook can raise
+an error with advice.
 
 Worker processes install the hook before they read their first task, because a task's
 code may refer to modules that import LangGraph. The environment variable
-``FLOWPREGEL_PRELOAD`` has them do so.
+``FLOWPREGEL_PRELOAD`` makes them do so.
 
 The config of a node gets two functions that LangGraph's engine puts there, with which
 packages read and write the state of the graph.
@@ -61,7 +62,7 @@ _CONFIG_ENTRIES: Final = {
     CONFIG_KEY_SEND: send_from_node,
 }
 _SHOWN: Final = 3
-"""The number of imported modules that an error lists."""
+"""The maximum number of imported modules that an error lists."""
 
 
 def install() -> None:
@@ -128,7 +129,7 @@ def uninstall() -> None:
 
 
 class LangGraphImporter(MetaPathFinder, Loader):
-    """The finder and loader of modules that have LangGraph's names and flowpregel's
+    """The finder and loader of the modules with LangGraph's names and flowpregel's
     objects.
     """
 
@@ -138,8 +139,8 @@ class LangGraphImporter(MetaPathFinder, Loader):
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """Return the spec of a module in `MODULES`, or None for a module that is not
-        LangGraph's, or stays LangGraph's.
+        """Return the spec of a module in `MODULES`. Return None for a module that is
+        not LangGraph's, or stays LangGraph's.
 
         Raises:
             ImportError: flowpregel has neither a module nor a name of this name.
@@ -160,7 +161,7 @@ class LangGraphImporter(MetaPathFinder, Loader):
             )
         spec = ModuleSpec(fullname, self, is_package=True)
         if installed is not None:
-            # In these folders, Python finds the modules that flowpregel does not
+            # Python searches these folders for the submodules that flowpregel does not
             # replace.
             spec.submodule_search_locations = [
                 *(installed.submodule_search_locations or ())

@@ -28,7 +28,8 @@ _STORES: Final = "flowpregel.plugins.langgraph.names.stores"
 _TYPING: Final = "flowpregel.plugins.langgraph.names.typing"
 
 MODULES: Final[Mapping[str, Mapping[str, str]]] = {
-    # The packages that LangGraph's distributions share. They have no names.
+    # The packages that several of LangGraph's distributions share. They contain only
+    # modules.
     "langgraph": {},
     "langgraph.cache": {},
     "langgraph.checkpoint": {},
@@ -157,8 +158,8 @@ MODULES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "langgraph.utils.runnable": {_RUNNABLE: "RunnableCallable RunnableLike"},
 }
-"""The names that each module of LangGraph has, grouped by the module of flowpregel (or
-of another package) from which they come.
+"""The names in each of LangGraph's modules, grouped by the module of flowpregel (or of
+another package) that defines them.
 
 ``"*"`` means all names in the ``__all__`` of that module. ``"Theirs=ours"`` renames a
 name.
@@ -184,7 +185,7 @@ KEPT: Final = (
     "langgraph.store.base.embed",
     "langgraph.stream",
 )
-"""Modules that stay LangGraph's, with the modules below them, if they are installed.
+"""The modules that stay LangGraph's, with their submodules, if they are installed.
 LangGraph's savers and caches are subclasses of classes in ``checkpoint.base`` and
 ``cache.base``. The classes that read `stream_events`, the functions for messages to
 user interfaces and the client of LangGraph's server are LangGraph's too.
@@ -203,6 +204,7 @@ RECREATED: Final[Mapping[str, Sequence[str]]] = {
         "_glob_slots",
     ),
 }
-"""Fields of middleware that a worker process must create itself, by class: a pool of OS
-threads in which searches run, and a semaphore that limits the searches of the process.
+"""The fields of middleware objects that are not sent to a worker process, which creates
+them itself, by class: a pool of OS threads for searches, and a semaphore that limits
+the searches of a process.
 """

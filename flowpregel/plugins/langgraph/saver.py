@@ -104,8 +104,8 @@ class SaverAdapter(LangGraphMethods, BaseCheckpointSaver[int]):  # type: ignore[
         """
         self.saver.prune(thread_ids, strategy=strategy)  # type: ignore[arg-type]
 
-    # LangGraph reads these async methods from the class and not from an instance, so
-    # they are attributes of the class.
+    # LangGraph looks these async methods up in the class, not in the instance, so they
+    # are defined in the class.
 
     @async_form(delete_thread)
     async def adelete_thread(self, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,5 @@
-"""The page, which shows runs in a browser: live, from a server, or as one file.
+"""The page, which shows runs in a browser: live from a server, or as a single HTML
+file.
 
 ::
 

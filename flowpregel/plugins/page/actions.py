@@ -22,17 +22,18 @@ from flowpregel.watching import printable
 
 Words: TypeAlias = list[str]
 _MOST_COMMANDS = 50
-"""The number of commands that are remembered. The oldest commands are forgotten first.
+"""The maximum number of started commands that are remembered. The oldest ones are
+forgotten first.
 """
 _OUTPUT_SIZE = 4_000
-"""The greatest number of bytes that are shown of the end of a command's output."""
+"""The maximum number of bytes of a command's output that are shown: its end."""
 
 
 def _answer_words(
     thread: str,
     answers: Sequence[Mapping[str, Any]],
 ) -> tuple[Words, Words]:
-    """Return the options of ``answer``, and its arguments.
+    """Return the options and the arguments for the command ``flowpregel answer``.
 
     Args:
         thread: The id of the run.
@@ -60,7 +61,7 @@ def _retry_words(
     task: str | None = None,
     error: str | None = None,
 ) -> tuple[Words, Words]:
-    """Return the options of ``retry``, and its argument.
+    """Return the options and the argument for the command ``flowpregel retry``.
 
     Args:
         thread: The id of the run.
@@ -79,12 +80,12 @@ def _unpause_words(
     thread: str,
     scope: str | None = "",
 ) -> tuple[Words, Words]:
-    """Return the options of ``unpause``, and its arguments.
+    """Return the options and the arguments for the command ``flowpregel unpause``.
 
     Args:
         thread: The id of the run.
-        scope: A flow whose pause ends too; None to end all pauses; or an empty string
-            to end only the pause of the run.
+        scope: The name of a flow whose pause ends too, None to end all pauses, or an
+            empty string to end only the pause of the run.
     """
     if scope is None:
         return ["--all"], []
@@ -97,11 +98,12 @@ _JSON_BEGINNINGS = ("[", "{", '"')
 
 
 def _as_json(value: str, *, text: bool) -> str:
-    """Return a value that was typed as JSON or text, as JSON.
+    """Return the JSON of a value that the user has typed, either as JSON or as plain
+    text.
 
     Raises:
-        ConfigurationError: The value begins as JSON, but is not valid JSON, so it may
-            or may not be meant as text.
+        ConfigurationError: The value begins like JSON, but is not valid JSON, so it is
+            unclear whether it is meant as text.
     """
     if not isinstance(value, str):
         raise TypeError("a value must be text")
@@ -136,13 +138,13 @@ _COMMANDS: Mapping[str, Callable[..., tuple[Words, Words]]] = {
         [thread, name],
     ),
 }
-"""Functions that return the options and the arguments of a command for a run, by the
-name of the command.
+"""The functions that return the options and the arguments of a command about a run, by
+the name of the command.
 """
 ACTIONS = tuple(_COMMANDS)
 ACTION_PATHS = ("/api/form", "/api/start", *(f"/api/actions/{x}" for x in ACTIONS))
-"""The paths that accept POST requests: those of the form that starts a run, and those
-of the buttons.
+"""The paths that accept POST requests: those of the form that starts a run, and of the
+buttons.
 """
 
 
@@ -176,7 +178,7 @@ class StartedCommand:
 
 
 class Actions:
-    """A starter of commands on a store, which records how the commands end.
+    """An object that starts commands on a store, and records how they end.
 
     Args:
         store: The store's folder.
@@ -208,8 +210,8 @@ class Actions:
         Args:
             action: One of `ACTIONS`.
             thread: The id of the run.
-            parameters: The parameters of the action: texts, or for ``answer`` a list of
-                ``answers``.
+            parameters: The parameters of the action: strings, or for ``answer`` a list
+                of ``answers``.
 
         Raises:
             ConfigurationError: The action does not have these parameters, or a value is
@@ -237,7 +239,7 @@ class Actions:
         Args:
             action: The name of the button.
             thread: The id of the run.
-            words: The name of the command, and its options without the store.
+            words: The name of the command, followed by options other than the store.
             arguments: The arguments of the command.
 
         Raises:

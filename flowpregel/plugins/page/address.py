@@ -19,7 +19,9 @@ _CONTENT = re.compile(r"([\w-]{43})\n([0-9]{1,5})\n")
 
 
 class PageAddress(NamedTuple):
-    """The parts of an address that a restarted server keeps."""
+    """The parts of the page's address that stay the same when the server is started
+    again.
+    """
 
     token: str
     port: int
@@ -27,7 +29,7 @@ class PageAddress(NamedTuple):
 
 
 def kept_address(store: str) -> PageAddress:
-    """Return the address that is kept with a store, or a new one.
+    """Return the address that is stored with a store, or a new one.
 
     Args:
         store: The path of the store's folder or file, or the URL of a database.
@@ -44,7 +46,7 @@ def kept_address(store: str) -> PageAddress:
 
 
 def keep_address(store: str, address: PageAddress) -> None:
-    """Keep an address with a store, if its folder can be written.
+    """Store an address with a store, if its folder can be written.
 
     Args:
         store: As for `kept_address`.
@@ -53,8 +55,8 @@ def keep_address(store: str, address: PageAddress) -> None:
     path = _path_of(store)
     if path is None or kept_address(store) == address:
         return
-    # A file of another user, or one that others may read, is not written: it is
-    # replaced.
+    # The file is replaced, not overwritten, because it may belong to another user, or
+    # be readable by others.
     with suppress(OSError):
         with suppress(FileNotFoundError):
             os.unlink(path)

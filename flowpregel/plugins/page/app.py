@@ -1,8 +1,8 @@
-"""The page's server, which serves the page's files, its data as JSON, the changes of a
-run, and the buttons.
+"""The web application of the page, which serves its files, its data as JSON, a stream
+of the changes of runs, and the buttons.
 
-Each button starts the command, as a process of its own. So no user code runs in the
-server, and a run that a button has started continues when the server ends.
+Each button starts a command as a separate process. So no user code runs in the server,
+and a run that a button has started continues when the server ends.
 """
 
 from __future__ import annotations
@@ -56,11 +56,13 @@ _QUERIES = (
     "steps",
     "step",
 )
-"""The methods of `Pages` that have a path of the same name."""
+"""The names of those methods of `Pages` that answer requests to the path with the same
+name.
+"""
 _PERIOD = 0.2
 """Seconds between two reads of the store for an open page."""
 _MOST_FOLLOWED = 50
-"""The greatest number of runs whose activity one stream of news contains."""
+"""The maximum number of runs whose activity one stream of events contains."""
 _MOST_SENT = 64 << 10
 """The limit on the size of a request's body, in bytes."""
 _LEAST_COMPRESSED = 1_000
@@ -90,8 +92,8 @@ def server_of(
 
     Args:
         pages: The data of the page.
-        actions: The starter of the buttons' commands, or None for a page without
-            buttons.
+        actions: The object that starts the commands of the buttons, or None for a page
+            without buttons.
         guard: The `RequestGuard` that checks each request first.
         restart: The command line that starts the server again, which the page shows
             when the server has ended.
@@ -151,8 +153,8 @@ def _routes(
         return StreamingResponse(news, media_type="text/event-stream")
 
     def server_facts() -> dict[str, Json]:
-        """Return whether there are buttons, the commands that buttons have started, and
-        the server's command line.
+        """Return the facts about the server: whether there are buttons, which commands
+        they have started, and the server's command line.
         """
         return {
             "actions": actions is not None,
@@ -276,8 +278,8 @@ def _query_endpoint(
     Args:
         query: The query.
         reads: The OS thread on which the query reads the store.
-        more: A function that returns further fields of the answer, and that the event
-            loop calls.
+        more: A function that returns further fields of the answer. It is called on the
+            event loop.
     """
 
     async def endpoint(request: Request) -> Response:
@@ -312,7 +314,8 @@ def _compare_endpoint(pages: Pages, reads: StoreThread) -> _Endpoint:
         pages: The object that answers the queries.
         reads: The OS thread on which the calls are read.
     """
-    # A comparison can take minutes, so other requests are answered in between.
+    # A comparison can take minutes, so it has an OS thread of its own, and other
+    # requests are answered at the same time.
     comparisons = StoreThread(pages.path, _LONGEST_COMPARISON)
 
     async def endpoint(request: Request) -> Response:
@@ -342,7 +345,7 @@ def _csv_endpoint(
     """
 
     async def encoded_parts(parts: Iterator[str]) -> AsyncIterator[bytes]:
-        """Yield the parts as bytes. A surrogate, which UTF-8 cannot have, is
+        """Yield the parts as bytes. Surrogates, which UTF-8 cannot represent, are
         replaced.
         """
         while (part := await reads.run(partial(next, parts, None))) is not None:
@@ -407,8 +410,8 @@ def _post_route(
     """
 
     async def endpoint(request: Request) -> Response:
-        """Handle the object in the request, or return a response that explains what is
-        wrong with it.
+        """Handle the JSON object in the request, or return a response that explains
+        what is wrong with it.
         """
         size = int(request.headers.get("content-length", _MOST_SENT + 1))
         if size > _MOST_SENT:
@@ -428,7 +431,8 @@ async def _news(
     store: ServedStore,
     request: Request,
 ) -> AsyncIterator[str]:
-    """Yield server-sent events: the store's changes, and the activity of runs.
+    """Yield server-sent events: a notice of each change of the store, and the activity
+    of runs.
 
     The browser has one such stream for all its tabs, so it may follow several runs.
     """
@@ -451,8 +455,8 @@ async def _news(
 
 
 def _without_series(live: Mapping[str, Json] | None) -> Json:
-    """Return the activity of a run without the series of the calls. A page asks for a
-    series when it shows the call.
+    """Return the activity of a run without the series (metrics over time) of the calls,
+    which a page requests only for a call that it shows.
     """
     if live is None:
         return None
@@ -467,7 +471,8 @@ def _current_news(
     pages: Pages,
     threads: Sequence[str],
 ) -> dict[str, Json]:
-    """Return the store's mark, and the activity of runs.
+    """Return the store's mark (a string that changes with the store), and the activity
+    of runs.
 
     If the store is gone, the result has only the reason, as ``gone``.
     """

@@ -19,11 +19,11 @@ from flowpregel.watching import (
 )
 
 COLUMNS: Final = (*CallRow._fields[:-1], "fields")
-"""The names of a row's cells: those of the fields of a `CallRow`, but ``fields`` in
-place of the last one, the preview.
+"""The names of the cells of a row: the fields of `CallRow`, except that ``fields``
+replaces the last one, the preview.
 """
 _MOST_KINDS: Final = 50
-"""The limit on the kinds of errors in an answer."""
+"""The maximum number of kinds of errors in an answer."""
 
 
 def query_of(parameters: Mapping[str, str]) -> CallQuery:
@@ -54,7 +54,7 @@ def query_of(parameters: Mapping[str, str]) -> CallQuery:
 
 
 def page_to_json(index: CallIndex, page: CallPage) -> dict[str, Any]:
-    """Return a part of the table of calls.
+    """Convert a part of the table of calls to JSON values.
 
     Args:
         index: The calls.
@@ -92,8 +92,8 @@ def graph_to_json(graph: CallGraph) -> dict[str, Any]:
 
 
 def row_cells(index: CallIndex, number: int) -> tuple[Any, ...]:
-    """Return the cells of a call's row, with the fields that the user's code named in
-    place of the preview.
+    """Return the cells of a call's row. The last one has the fields of the call's
+    arguments, result and reports, in place of the preview.
     """
     fields: dict[str, Any] = {}
     for name, values in index.table.fields.items():
@@ -116,13 +116,13 @@ def found_cells(index: CallIndex, call_id: str) -> tuple[Any, ...] | None:
 
 
 def positive_counts(counts: Counter[str]) -> dict[str, int]:
-    """Return the states that some calls have, with the number of these calls."""
+    """Return the number of calls in each state, without the states that no call has."""
     positive = +counts
     return dict(positive)
 
 
 def parameter_words(text: str) -> list[str]:
-    """Return the words of a parameter, which commas separate."""
+    """Return the items of a parameter that is a comma-separated list."""
     return [word for word in text.split(",") if word]
 
 

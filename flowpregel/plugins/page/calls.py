@@ -6,9 +6,10 @@
         -> the total and the numbers of the calls in this part of the table,
            and the rows that changed since version V, or that the page does not know
 
-The page never gets all calls of a run. Each watched run has a `CallIndex` in the memory
-of the server, which is updated by the calls that changed. A number stands for the same
-call in all answers with the same epoch E.
+The page never gets all calls of a run. The server has a `CallIndex` (a sortable table
+of all calls) in memory for each run that a page shows, and updates it with the calls
+that have changed. The epoch E identifies one such index: in all answers with the same
+epoch, a number stands for the same call.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ from flowpregel.watching import (
 )
 
 _MOST_INDEXES: Final = 4
-"""The greatest number of runs that have an index: those that were requested last."""
+"""The maximum number of runs with an index in memory: those that were requested
+last.
+"""
 _NOTHING: Final = object()
 _WIDEST: Final = 4_000
 """The greatest width of a timeline in columns."""
@@ -49,18 +52,20 @@ _WIDEST: Final = 4_000
 
 @dataclass
 class _WatchedRun:
-    """The calls of a run, in several forms that the server has computed and updates."""
+    """The calls of a run that a page shows, in several forms that the server computes
+    once and then updates.
+    """
 
     index: CallIndex
     time_left: RunTimeLeft
     failed: FailedCalls = field(default_factory=FailedCalls)
     kept_version: tuple[int, int] | None = None
-    """The epoch and the version of the index for which `keep_some` last began to store
-    the run.
+    """The epoch and the version that the index had when `keep_some` last began to store
+    it.
     """
     running_at: int = 0
-    """The time, in wall-clock nanoseconds, of the activity from which the running calls
-    are known, or 0 if the run is not running.
+    """The time, in wall-clock nanoseconds, at which the run last published its running
+    calls, or 0 if the run is not running.
     """
     timeline: CallTimeline | None = None
     drawing: Mapping[str, Any] | None = None
@@ -84,16 +89,21 @@ class CallPages:
     def __init__(self, reader: StoreReader) -> None:
         self._reader = reader
         self._watched: dict[str, _WatchedRun] = {}
-        """The runs that have an index, in the order of the last requests."""
+        """The runs with an index in memory, the one that was requested last at the
+        end.
+        """
         self._keeping: Iterator[None] = iter(())
-        """The remaining steps of storing a run for the next server."""
+        """The remaining steps of `keep_some`, which stores the index of a run for the
+        next server.
+        """
         self._screens: dict[str, FirstScreen | None] = {}
-        """The first screen of each run that has no index yet, or None if no valid one
-        is stored.
+        """The stored first screen (see `FirstScreen`) of runs without an index in
+        memory, or None if there is none, or it is outdated.
         """
 
     def index(self, thread: str) -> CallIndex:
-        """Return the index of a run's calls, updated by some of the calls that changed.
+        """Return the index of a run's calls, updated with some of the calls that have
+        changed.
 
         `CallIndex.is_behind` is True if more calls have changed.
         """
@@ -122,8 +132,8 @@ class CallPages:
         return screen
 
     def failed(self, thread: str) -> FailedCalls | None:
-        """Return the failed calls of a run, or None if some calls have not been read
-        yet.
+        """Return the failed calls of a run, or None if this server has not read all
+        calls yet.
         """
         run = self._updated(thread)
         return None if run.index.is_behind else run.failed
@@ -149,7 +159,9 @@ class CallPages:
         return None if estimate is None else str(estimate)
 
     def keep(self) -> None:
-        """Store the indexes for the next server."""
+        """Store the indexes of all runs in the reader's cache, from which the next
+        server can load them.
+        """
         for thread, run in self._watched.items():
             for _ in self._kept_in_steps(thread, run):
                 pass
@@ -161,15 +173,17 @@ class CallPages:
         thread: str,
         run: _WatchedRun,
     ) -> Iterator[None]:
-        """Return an iterator that stores a run, one part for each step."""
+        """Return an iterator that stores the index of a run, a part at each step."""
         answers = partial(first_answers, run.index, run.failed)
         return self._reader.keep_in_steps(thread, run.index, answers)
 
     def keep_some(self) -> bool:
-        """Do a small part of the work of `keep`, or return False if nothing is left.
+        """Do a small part of the work of `keep`. Return False if nothing is left to
+        store.
 
-        A server that is killed does not call `keep`, so it calls this method while it
-        serves. A run is stored once it has been read to its end and does not run.
+        A server that is killed cannot call `keep`, so it calls this method again and
+        again while it serves. The index of a run is stored once all calls have been
+        read.
         """
         if next(self._keeping, _NOTHING) is not _NOTHING:
             return True
@@ -183,8 +197,8 @@ class CallPages:
         return False
 
     def _opened(self, thread: str) -> _WatchedRun:
-        """Return a run with the index of calls that an earlier server has stored, if
-        any.
+        """Return the record of a run, with the index that an earlier server has stored,
+        or an empty one.
         """
         run = _WatchedRun(
             self._reader.index(thread),
@@ -196,7 +210,9 @@ class CallPages:
         return run
 
     def _updated(self, thread: str) -> _WatchedRun:
-        """Return a run, updated by some of the calls that changed."""
+        """Return the record of a run, updated with some of the calls that have
+        changed.
+        """
         run = self._watched.pop(thread, None) or self._opened(thread)
         self._watched[thread] = run
         while len(self._watched) > _MOST_INDEXES:
@@ -217,7 +233,9 @@ class CallPages:
         return run
 
     def complete_index(self, thread: str) -> CallIndex:
-        """Return the index of a run's calls, updated by all calls that changed."""
+        """Return the index of a run's calls, updated with all calls that have
+        changed.
+        """
         index = self.index(thread)
         while index.is_behind:
             index = self.index(thread)
@@ -300,7 +318,7 @@ class CallPages:
         begin: str = "0",
         end: str = "0",
     ) -> dict[str, Any]:
-        """Return a picture of the calls by process and time.
+        """Return the timeline of a run: its calls by process and time.
 
         Args:
             thread: The id of the run.

@@ -1,4 +1,6 @@
-"""The commands that show the page: ui serves it, report writes it as one file."""
+"""The commands that show the page: ``ui`` serves it, and ``report`` writes it as one
+file.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ _PORT = click.IntRange(0, 65_535)
 class _StoreType(click.types.StringParamType):
     """A path or URL of a store.
 
-    The value of the environment variable is one store, and is not split at spaces.
+    Unlike click's own types, it does not split the value of the environment variable at
+    spaces, because this is a single store.
     """
 
     envvar_list_splitter = "\0"
@@ -290,7 +293,7 @@ def report_command(
         with open(output, "wb", opener=partial(os.open, mode=0o600)) as file:
             descriptor = file.fileno()
             if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                # The mode is set here too, because the file may have existed before,
+                # The mode is set explicitly, because the file may have existed before
                 # with another mode.
                 os.fchmod(descriptor, 0o600)
             file.write(page)

@@ -1,4 +1,4 @@
-"""The comparison of two runs as one HTML file, with the page's view."""
+"""The comparison of two runs as one HTML file, which shows it as the page does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flowpregel.plugins.page.pages import report_page
 from flowpregel.watching import compare_runs
 
 _MOST_PAIRS: Final = 5_000
-"""The greatest number of compared calls of each kind of change in a report."""
+"""The maximum number of pairs of calls in a report, for each kind of change."""
 
 
 def comparison_report(

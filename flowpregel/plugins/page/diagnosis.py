@@ -41,7 +41,7 @@ class DiagnosisPages:
         return errors_to_json(failed)
 
     def time(self, thread: str) -> dict[str, Any]:
-        """Return where the time of a run went.
+        """Return how the time of a run was spent.
 
         Args:
             thread: The id of the run.
@@ -57,9 +57,10 @@ class DiagnosisPages:
 
 
 def attempt_to_json(attempt: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a failed attempt of a call with the traceback of the user's frames.
+    """Convert a failed attempt of a call to JSON values, with a traceback of the user's
+    code only.
 
-    The whole traceback is added as ``full`` if it differs.
+    If the whole traceback differs, it is added as ``full``.
 
     Args:
         attempt: An attempt, as `StoreReader.call` returns it.

@@ -1,5 +1,5 @@
-"""The first screen that a page shows of a run, which a new server sends without reading
-the calls.
+"""The first screen of a run: what a page shows at first. A new server can send it
+without reading the calls of the run.
 
 ::
 
@@ -9,8 +9,8 @@ the calls.
 
 The calls of a large run are many megabytes. A page first shows the beginning of their
 table in the usual order, their counts, and the kinds of errors. These answers are
-stored beside the calls, which are read when the page asks for something else: another
-order, a search, a call, or another view.
+stored in a file with the index of the calls. The calls are read only when the page asks
+for something else: another order, a search, a call, or another view.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FIRST_CALLS: Final = 200
 
 
 def first_answers(index: CallIndex, failed: FailedCalls) -> dict[str, Any]:
-    """Return the answers of a `FirstScreen`.
+    """Return the answers that are stored for a `FirstScreen`.
 
     Args:
         index: The calls of the run, all of which have been read.
@@ -52,7 +52,8 @@ def first_answers(index: CallIndex, failed: FailedCalls) -> dict[str, Any]:
 
 
 class FirstScreen:
-    """The first screen of a run that does not change.
+    """The stored answers for the first screen of a run whose calls have not changed
+    since.
 
     Args:
         answers: The answers that `first_answers` returned.
@@ -60,13 +61,13 @@ class FirstScreen:
 
     def __init__(self, answers: Mapping[str, Any]) -> None:
         self.mark: int = answers["mark"]
-        """The mark (a position among all changes of the calls) at which the answers
-        were stored.
+        """The mark (a position in the sequence of all changes of the run's calls) at
+        which the answers were stored.
         """
         self.errors: dict[str, Any] = answers["errors"]
         """The answer with the kinds of errors."""
-        # The time is used as a new epoch (the number of an index), because an open page
-        # may still show rows that an earlier server has sent.
+        # The time is used as a new epoch, because an open page may still show rows of
+        # an earlier server, in whose epoch the numbers of calls had other meanings.
         epoch = time.time_ns() // 1_000
         self._calls: dict[str, Any] = {
             **answers["calls"],

@@ -22,7 +22,7 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.plugins.page.actions import Actions
 
 _TIMEOUT: Final = 60.0
-"""Seconds that a flow's module may take to be imported."""
+"""The maximum number of seconds for the import of a flow's module."""
 _OPTIONS: Final = ("--arguments", "--input")
 _COMMANDS: Final = ("run", "enqueue")
 
@@ -32,7 +32,7 @@ class RunForms:
 
     Args:
         saver: The saver of the open store.
-        actions: The starter of commands, with the offered flows.
+        actions: The object that starts commands, which knows the offered flows.
     """
 
     def __init__(self, saver: DurableSaver, actions: Actions) -> None:
@@ -92,8 +92,8 @@ class RunForms:
         }
 
     def _unused_id(self, name: str) -> str:
-        """Return the name of a flow as the id of a run, with a number if there is such
-        a run.
+        """Return an unused id for a run of a flow: the name of the flow, with a number
+        if a run has this id already.
         """
         run_id = name
         number = 1
@@ -131,8 +131,8 @@ class RunForms:
         has_name = isinstance(name, str) and name.strip()
         if not is_known or not has_name:
             raise ConfigurationError("the request to start a run is incomplete")
-        # The values are written as JSON again, so that the text cannot begin with an @,
-        # which would name a file.
+        # The values are parsed and written as JSON again, so that the string cannot
+        # begin with an @, which would make the command read a file.
         document = json.dumps(json.loads(values))
         words = [
             action,
@@ -155,8 +155,8 @@ class RunForms:
         thread: str,
         flow: str,
     ) -> tuple[str, str]:
-        """Return the flow that a run recorded, or an offered one, and the folder of the
-        module.
+        """Return the flow that a run has recorded, or an offered one, and the folder of
+        the flow's module.
 
         Raises:
             ConfigurationError: There is no such run or no such offer, or both are
@@ -180,7 +180,7 @@ class RunForms:
 
 
 def _last_json(output: bytes) -> dict[str, Any]:
-    """Return the answer of a command: the JSON in the last line of the output.
+    """Return the answer of a command: the JSON that it has printed in the last line.
 
     Raises:
         ConfigurationError: The command has failed.

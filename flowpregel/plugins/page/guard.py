@@ -1,4 +1,5 @@
-"""The guard of the page's server, which refuses requests from elsewhere.
+"""The guard of the page's server, which refuses requests that do not come from the
+page.
 
 Any program in the same browser can send requests to a server on this machine, and any
 site can have a name that leads to the server (DNS rebinding). So the server accepts a
@@ -44,7 +45,7 @@ _READING = ("GET", "HEAD")
 _STATIC_PATH = re.compile(r"(/stores/[^/]+)?/static/(vendor/)?[^/]+")
 """The paths of the files of the page."""
 _CACHEABLE = (200, 304)
-"""The status codes of a file of the page that a browser may store."""
+"""The status codes of responses with a file of the page, which a browser may store."""
 
 
 def _new_token() -> str:

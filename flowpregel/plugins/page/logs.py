@@ -13,7 +13,7 @@ Json: TypeAlias = Any
 
 
 class LogPages:
-    """The output of the calls of runs.
+    """The answers to the page's queries about what calls have printed and logged.
 
     Args:
         saver: The saver of the open store.
@@ -24,8 +24,8 @@ class LogPages:
         self._saver = saver
         self._reader = reader
         self._known: tuple[tuple[str, int], list[OutputLine]] | None = None
-        """The lines of the run that was read last, with the store's mark (a number that
-        each commit changes) at that time.
+        """The lines of the run that was read last, with its thread and the store's mark
+        (a number that each commit changes) at that time.
         """
 
     def output(
@@ -36,7 +36,7 @@ class LogPages:
         end: int | str | None = None,
         most: int | str = 500,
     ) -> Json:
-        """Return the last of the selected lines of a run.
+        """Return the last *most* of the selected lines of a run's output.
 
         The parameters are those of `output_page`.
         """
@@ -50,7 +50,7 @@ class LogPages:
         return page._asdict()
 
     def file(self, thread: str) -> ValueFile:
-        """Return all lines of a run as a text file."""
+        """Return all lines of a run's output as a text file."""
         lines = [f"{line.name}: {line.text}\n" for line in self._lines(thread)]
         return ValueFile("output.txt", "text/plain", "".join(lines))
 

@@ -41,18 +41,21 @@ Json: TypeAlias = Any
 """A value that `json.dumps` accepts."""
 
 MOST_CALLS = 20_000
-"""The greatest number of calls in a report. Those that failed or wait are taken first.
+"""The maximum number of calls in a report. Calls that have failed or wait take
+precedence.
 """
 MOST_DETAILS = 1_000
-"""The greatest number of calls in a report that have arguments, results and output."""
+"""The maximum number of calls that a report shows with arguments, results and
+output.
+"""
 MOST_LINES = 5_000
-"""The greatest number of lines of output in a report. The last lines are taken."""
+"""The maximum number of lines of output in a report: the last ones."""
 MOST_STEPS = 200
-"""The greatest number of supersteps in a report that have values. The newest supersteps
-are taken.
+"""The maximum number of supersteps that a report shows with the values of channels: the
+newest ones.
 """
 _MOST_REMEMBERED = 50
-"""The number of runs whose last activity is remembered."""
+"""The maximum number of runs whose last activity is remembered."""
 _LIMITS = PreviewLimits(
     depth=8,
     count=200,
@@ -62,7 +65,9 @@ _LIMITS = PreviewLimits(
 
 
 def json_text(value: Json) -> str:
-    """Return JSON in ASCII that cannot end an element of a page that contains it."""
+    """Return JSON in ASCII that can be put into an HTML element, because it contains no
+    tag that would end the element.
+    """
     text = json.dumps(
         value,
         ensure_ascii=True,
@@ -80,8 +85,9 @@ class Pages:
 
     Args:
         saver: The saver of the open store. The page opens a separate view of the store.
-        is_report: True for a report, which asks each query once. A page asks again when
-            `mark` changes, and begins with the data that an earlier server has stored.
+        is_report: True for a report, for which each query is made once. For a live
+            page, queries are repeated when `mark` changes, and the data that an earlier
+            server has stored is used.
     """
 
     def __init__(self, saver: DurableSaver, *, is_report: bool = False) -> None:
@@ -109,20 +115,24 @@ class Pages:
         self.diagnosis: DiagnosisPages = DiagnosisPages(self.call_pages)
         self._inode = _inode_of(self.path)
         self._activities: dict[str, Mapping[str, Any]] = {}
-        """The last published activity of each run, in the order of publication."""
+        """The activity that each run has published last, in the order in which it was
+        read.
+        """
 
     def close(self) -> None:
-        """Store the data that the next server can begin with, and close the reader's
+        """Store the data with which the next server can begin, and close the reader's
         view of the store.
         """
-        # The error is ignored, because the page must close even if the store has
-        # vanished, or cannot be read.
+        # Errors are ignored, because the page must close even if the store has vanished
+        # or cannot be read.
         with suppress(FlowPregelError, OSError):
             self.call_pages.keep()
         self.reader.close()
 
     def reason_gone(self) -> str | None:
-        """Return a sentence if the open store is no longer at its path, or None."""
+        """Return a sentence that explains why the open store is no longer at its path,
+        or None if it is.
+        """
         inode = _inode_of(self.path)
         if self._inode is None or inode == self._inode:
             return None
@@ -162,8 +172,8 @@ class Pages:
         if row is None:
             raise ConfigurationError(f"the store has no thread {thread!r}")
         activity = self._last_activity(thread, row.status)
-        # The page soon requests the status again, so this answer need not wait until
-        # all calls are counted.
+        # The page requests the status again soon, so the answer may be based on some of
+        # the calls only.
         text = self.reader.status(thread, activity, counting="some")
         answer = {**row._asdict(), "text": text and text.to_json(self._store)}
         if text is not None and text.situation == "killed" and activity is not None:
@@ -249,7 +259,7 @@ class Pages:
         return self.reader.output(thread, call, at)
 
     def steps(self, thread: str, most: int | str = 200) -> Json:
-        """Return the newest checkpoints of a thread, in order from new to old."""
+        """Return the newest checkpoints of a thread, the newest first."""
         steps: list[Json] = []
         for row in self.reader.steps(thread, int(most)):
             step = row._asdict()
@@ -281,7 +291,9 @@ class Pages:
 
 
 def _lost_calls(activity: Mapping[str, Any]) -> Json:
-    """Return the calls that a killed process was running, and those that waited."""
+    """Return the calls that were running in a process when it was killed, and those
+    that waited.
+    """
     tasks = [task for task in activity["running"] if task["role"] == "leaf"]
     return {
         "running": [task["text"] or task["name"] for task in tasks],
@@ -290,7 +302,9 @@ def _lost_calls(activity: Mapping[str, Any]) -> Json:
 
 
 def _inode_of(path: str) -> tuple[int, int] | None:
-    """Return the identity of the folder or file at *path*, or None if there is none."""
+    """Return the device and inode of the folder or file at *path*, or None if there is
+    none.
+    """
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -355,7 +369,7 @@ def notebook_report(saver: Any, thread: str | None) -> str | None:
     """Return a run's page in a sandboxed frame, or None if the run is not stored."""
     if thread is None or not isinstance(saver, DurableSaver):
         return None
-    # The error means that nothing of the run is stored yet, so the page is omitted.
+    # An error means that nothing of the run is stored yet, so there is no page.
     with suppress(ConfigurationError):
         page = html.escape(run_report(saver, thread))
         return (
@@ -380,7 +394,7 @@ def _answers(pages: Pages, thread: str) -> dict[str, Json]:
     run = pages.run(thread)
     steps = pages.steps(thread, MOST_CALLS)
     calls = pages.call_pages.report(thread, MOST_CALLS)
-    # A report may be sent to others, so its command does not name the store.
+    # A report may be sent to others, so the commands in it do not name the store.
     text = pages.reader.status(thread)
     run["text"] = text and text.to_json()
     index = pages.call_pages.index(thread)
@@ -399,8 +413,8 @@ def _answers(pages: Pages, thread: str) -> dict[str, Json]:
     }
     for number in calls["numbers"][:MOST_DETAILS]:
         row = index.table.row(number)
-        # Each call is read at the checkpoint from which it started. To search all
-        # checkpoints of the run would take long.
+        # Each call is read at the checkpoint from which it started, because a search in
+        # all checkpoints of the run would take long.
         location = (thread, row.id, row.checkpoint_id)
         answers[f"call:{row.id}"] = pages.call(*location)
         answers[f"logs:{row.id}"] = pages.logs(*location)

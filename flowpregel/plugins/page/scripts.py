@@ -1,8 +1,8 @@
 """The page's scripts: one module that the server sends, and one inside a report.
 
-The modules are written as files that import each other. They are joined, because a
-browser would send a request for each of them at each visit, which would take the server
-as long as all answers about a run.
+The source consists of files that import each other. They are joined into one, because a
+browser would send a request for each file at each visit, and these would take the
+server as much time as all answers about a run.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ MODULES: Final = (
     "notify",
     "main",
 )
-"""The page's modules, in an order in which each module follows the modules that it
-imports.
+"""The names of the page's modules, in an order in which each module comes after those
+that it imports.
 """
 
 

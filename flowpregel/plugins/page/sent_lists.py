@@ -1,12 +1,13 @@
-"""The lists of runs that were sent last: the next answer has only the differences.
+"""The lists of runs that were sent last, so that the next answer contains only the
+differences.
 
 ::
 
     GET api/runs                 -> version 7, all rows, and their order
     GET api/runs?...&known=7     -> version 8, the rows that changed, and the order
 
-A page asks again at each change of the store, while most rows stay the same. If
-the version that it knows is forgotten, it gets all rows.
+A page asks again at each change of the store, but most rows stay the same. If the
+server has forgotten the version that the page knows, the page gets all rows.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from itertools import count
 from typing import Any, Final, TypeAlias
 
 Rows: TypeAlias = dict[str, dict[str, Any]]
-"""The rows of a list by their keys, in order."""
+"""The rows of a list, by key, in the order of the list."""
 _MOST_LISTS: Final = 16
-"""The number of lists that are remembered: about one for each open tab."""
+"""The maximum number of answers that are remembered: about one for each open tab."""
 
 
 class SentLists:
-    """The lists that were sent last. The next answers contain only the changes since
-    then.
+    """The lists that were sent in the last answers. A later answer contains only the
+    rows that have changed since the answer that the page has.
 
     Example:
         >>> lists = SentLists()
@@ -44,15 +45,15 @@ class SentLists:
         begin = time.time_ns() // 1_000
         self._versions = count(begin)
         self._sent: dict[str, Mapping[str, Rows]] = {}
-        """The lists by version, the oldest first."""
+        """The lists that were sent, by the version of the answer, the oldest first."""
 
     def answer(
         self,
         lists: Mapping[str, Rows],
         known: str = "",
     ) -> dict[str, Any]:
-        """Return the rows that a page lacks, by the name of their list; the order of
-        all rows; and the version of the answer.
+        """Return the rows that a page lacks, by the name of the list, the keys of all
+        rows in order, and the version of the answer.
 
         Args:
             lists: The lists by name.

@@ -1,4 +1,6 @@
-"""The HTTP server of the page, which ends soon after Ctrl-C, whatever clients do."""
+"""The HTTP server of the page, which ends soon after Ctrl-C, even if clients do not
+close their connections.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ class PageServer(uvicorn.Server):
     """
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let the requests that have begun be answered, and close all connections.
+        """Answer the requests that have begun, if this does not take too long, and
+        close all connections.
 
         Args:
             sockets: The sockets that the server listens on.
@@ -37,7 +40,9 @@ class PageServer(uvicorn.Server):
             closing.cancel()
 
     async def _close_connections(self) -> None:
-        """Close the connections that are open after the time limit, and later ones."""
+        """Close the connections that are still open after the time limit, and those
+        that are accepted later.
+        """
         await asyncio.sleep(CLIENT_LIMIT)
         while True:
             for connection in list(self.server_state.connections):

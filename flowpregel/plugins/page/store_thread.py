@@ -1,5 +1,5 @@
 """The OS threads on which a store is read, so that a store that hangs does not block
-others.
+the server or other stores.
 
 ::
 
@@ -25,7 +25,9 @@ from flowpregel.errors import StoreError
 
 Result = TypeVar("Result")
 ANSWER_LIMIT: Final = 15.0
-"""Seconds after which a store is said not to answer. Most reads take milliseconds."""
+"""Seconds after which an error reports that the store does not answer. Most reads take
+milliseconds.
+"""
 
 
 class StoreStalledError(StoreError):
@@ -37,7 +39,7 @@ class StoreThread:
 
     Args:
         path: The location of the store, for messages.
-        limit: Seconds after which the store is said not to answer.
+        limit: Seconds after which an error reports that the store does not answer.
     """
 
     def __init__(self, path: str, limit: float = ANSWER_LIMIT) -> None:
@@ -83,8 +85,8 @@ class StoreThread:
     def close(self, work: Callable[[], None]) -> None:
         """Run *work* after the last read, for at most the time limit.
 
-        If a read has not ended within the limit, it ends with the process, and *work*
-        is left out.
+        If the last read has not ended within the limit, it is left running, and *work*
+        is not called.
 
         Args:
             work: A function that closes what reads the store.
@@ -112,6 +114,8 @@ class StoreThread:
 
 
 def _retrieve(current: asyncio.Future[Any]) -> None:
-    """Retrieve the error of a read, which nothing else may wait for."""
+    """Retrieve the error of a read, so that asyncio does not log it if no request waits
+    for the read any more.
+    """
     if not current.cancelled():
         current.exception()

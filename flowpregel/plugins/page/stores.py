@@ -30,7 +30,9 @@ class ServedStore:
 
     pages: Pages
     actions: Actions | None
-    """The starter of the buttons' commands, or None for a page without buttons."""
+    """The object that starts the commands of the buttons, or None for a page without
+    buttons.
+    """
     name: str
     """The name, which is different for each store of the server."""
     public_location: str = ""
@@ -82,7 +84,7 @@ def served_stores(
 
 
 def store_name(path: str, names: Sequence[str]) -> str:
-    """Return a name for a store that can be a part of a path.
+    """Return a name for a store that can be part of the path in an address.
 
     Args:
         path: The path of the store, or its URL without a password.
@@ -114,7 +116,7 @@ def open_stores(
 
     Args:
         locations: The paths or URLs of the stores.
-        resources: The resources, to which the stores are added.
+        resources: An exit stack, to which the stores are added so that they are closed.
         actions: Whether the pages have buttons.
         flows: The flows that the form offers although no run may have recorded them.
 

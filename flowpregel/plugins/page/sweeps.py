@@ -39,18 +39,22 @@ from flowpregel.watching import (
 
 _RunVersions: TypeAlias = tuple[str, int, int, str, int, int]
 _LINES: Final = 500
-"""The number of lines of a CSV file that are sent at once."""
+"""The number of lines of a CSV file that are sent together."""
 _MOST_PAIRS: Final = 500
-"""The greatest number of compared calls in an answer."""
+"""The maximum number of pairs of calls in an answer."""
 
 
 class ComparedRuns(NamedTuple):
     """The calls of two runs that are compared."""
 
     version: _RunVersions
-    """The id of each run, with the epoch and the version of the index."""
+    """The versions of the two runs: the id of each, with the epoch and the version of
+    the index of the calls.
+    """
     calls: Mapping[str, Sequence[CallRow]]
-    """The calls by run, without those of a comparison that is remembered."""
+    """The calls by run. It is empty if the comparison of these versions is
+    remembered.
+    """
 
 
 class SweepPages:
@@ -99,8 +103,9 @@ class SweepPages:
         query: CallQuery,
         columns: list[str],
     ) -> Iterator[str]:
-        """Yield the parts of a CSV file. While the calls are being read for it, yield
-        an empty string after each part of them, so that other requests are answered.
+        """Yield the parts of a CSV file. While the calls are being read, yield an empty
+        string after each part of the reading, so that other requests are answered in
+        between.
         """
         index = self._calls.index(thread)
         while index.is_behind:
@@ -243,9 +248,9 @@ class SweepPages:
         """Return the differences between two runs, and some of their calls; or the
         differences between two calls.
 
-        A comparison reads the results of all calls of both runs. It has a view of the
-        store of its own, so that it can run on an OS thread while other requests are
-        answered. It is remembered until one of the runs changes.
+        A comparison reads the results of all calls of both runs. It opens a separate
+        view of the store, so that it can run on another OS thread while other requests
+        are answered. It is remembered until one of the runs changes.
 
         Args:
             runs: The calls of the runs, or None for two calls.
@@ -287,7 +292,7 @@ def _listed_calls(
     change: str = "different",
     offset: str = "0",
 ) -> list[dict[str, Any]]:
-    """Return the compared calls with one kind of change, a page at a time."""
+    """Return one page of the compared calls that have a given kind of change."""
     begin = max(0, int(offset))
     calls = [call for call in comparison.calls if call.change == change]
     return [call.to_json() for call in calls[begin : begin + _MOST_PAIRS]]

@@ -24,7 +24,7 @@ from flowpregel.watching import (
 Json: TypeAlias = Any
 """A value that `json.dumps` accepts."""
 _CHANNEL_PARTS = ("before", "after")
-"""The values of a channel: before and after a superstep."""
+"""The names of the two values of a channel: before and after a superstep."""
 
 
 class ValueFile(NamedTuple):
@@ -36,8 +36,8 @@ class ValueFile(NamedTuple):
 
 
 def tagged(preview: Any, *, rest: bool = False) -> Json:
-    """Return a preview, made by `to_json`, as JSON in which strings, objects and dicts
-    can be distinguished.
+    """Return a preview, made by `to_json`, as JSON with tags, in which strings, objects
+    and dicts can be distinguished.
 
     Args:
         preview: The preview.
@@ -69,7 +69,7 @@ def tagged(preview: Any, *, rest: bool = False) -> Json:
 
 
 def _tagged_items(preview: Any, *, rest: bool) -> list[tuple[str, Json]]:
-    """Return the keys of a dict, each with its tagged value."""
+    """Return the keys of a dict, each with its value as tagged JSON."""
     return [(key, tagged(value, rest=rest)) for key, value in preview.items()]
 
 
@@ -96,7 +96,7 @@ class ValuePages:
         Args:
             thread: The id of the thread.
             part: A `CallPart` of a call; ``"before"`` or ``"after"`` for a channel.
-            path: The positions that lead to the value, with dots between them.
+            path: The positions of the parts that lead to the value, separated by dots.
             start: The position of the first item or character.
             location: ``call``, and ``at`` if it is known; or ``checkpoint`` and
                 ``channel``.

@@ -68,19 +68,19 @@ except ImportError as _error:
     ) from _error
 
 ENGINES = ("postgresql", "0.9")
-"""The name of this engine in a header, and its earlier name."""
+"""The name of this storage engine in a store's header, and its earlier name."""
 Result = TypeVar("Result")
 Attempt: TypeAlias = Callable[[psycopg.Connection[Any], LandingSlot], Any]
-"""A function that tries a write once, on a connection and under the next number of a
-slot (a row that records the outcome; see `once`).
+"""A function that tries a write once. Its arguments are a connection, and a slot: the
+row of a table in which the server records the outcome (see `once`).
 """
 
 _HEADER = KINDS[b"meta"] + HEADER
 _MOST_IDLE = 4
 _LONGEST_PAUSE = 0.5
 _STARTING = "the database system is "
-"""The text in the refusals of a server that starts, recovers or stops, if it speaks
-English. The error of a connection has no code.
+"""The words by which the refusal of a server that is starting, recovering or stopping
+is recognized, if it speaks English. The error of a failed connection has no code.
 """
 _PING_TIMEOUT = 2
 """Seconds after which `PQping` gives up: the least that libpq supports. The server has
@@ -89,12 +89,12 @@ just answered, so it is not expected to take long.
 _NO_ROOM = ("53100", "53200", "54000")
 _NO_RIGHTS = ("25006", "42501")
 _REPEATED = ("40001", "40P01")
-"""The codes of the errors after which a transaction must be tried again: a
-serialization failure and a deadlock.
+"""The codes of the errors after which a transaction is tried again: a serialization
+failure and a deadlock.
 """
 _CUT = ("08", "57P", "25P03", "25P02", "53300")
-"""The prefixes of the error codes with which a server refuses a connection: it is
-shutting down, is starting, or has no free connection.
+"""The prefixes of the error codes with which a server refuses or cuts a connection,
+because it is shutting down, is starting, or has no free connection.
 """
 _LEASES = (
     "SELECT place, owner, expires >= clock_timestamp() FROM flowpregel.leases "
@@ -113,7 +113,7 @@ _KEEPALIVES = {
 
 
 class _SharedSnapshot(threading.local):
-    """The snapshot of an OS thread that has entered `Database.snapshot`."""
+    """The shared snapshot of an OS thread, if it has entered `Database.snapshot`."""
 
     current: Transaction | None = None
 
@@ -148,7 +148,9 @@ class Database:
             codec, self._options.compression, self._options.renamed
         )
         self._seal = Seal.__new__(Seal)
-        """The seal of the store. Its keys are set when the store is opened."""
+        """The seal of the store (the keys with which records are signed and encrypted).
+        The keys are set when the store is opened.
+        """
         self._is_open = False
         self._is_opening = False
         self._pid = os.getpid()
@@ -159,7 +161,8 @@ class Database:
         self._close = weakref.finalize(self, _close_idle, self._idle, self._pid)
         self._known: dict[bytes, KnownScope] = {}
         self._slots: list[LandingSlot] = []
-        """The slots that no write uses. The outcome of each slot's newest try is known.
+        """The slots that no write uses now. For each of them, the outcome of the newest
+        try is known.
         """
         self._shared = _SharedSnapshot()
         self.unknown_outcomes: int = 0
@@ -193,7 +196,8 @@ class Database:
         if self._shared.current is not None:
             yield
             return
-        # Afterwards, there is an idle connection, even if the server was away.
+        # After this statement there is an idle connection, even if the server was
+        # unavailable for a while.
         self._repeated(lambda connection: None)
         with self._connection() as connection, Transaction(connection) as snapshot:
             self._shared.current = snapshot
@@ -203,9 +207,9 @@ class Database:
                 self._shared.current = None
 
     def prefetch(self, ranges: Sequence[KeyRange]) -> None:
-        """Read the first records of ranges of keys in one round trip, when one of them
-        is read in the shared snapshot of this OS thread. Without such a snapshot,
-        nothing is read ahead.
+        """Announce ranges of keys that will be read in the shared snapshot of this OS
+        thread. At the first read in one of them, the first records of all are read in
+        one round trip. Without such a snapshot, nothing is read ahead.
 
         Up to `flowpregel.plugins.postgres.prefetched.MOST_ROWS` records of each range
         are read ahead, and 16 MB in all.
@@ -223,8 +227,8 @@ class Database:
         snapshot.prefetch(expected)
 
     def leases(self, keys: Sequence[bytes]) -> dict[bytes, list[tuple[Any, ...]]]:
-        """Return the owner of each lease, and whether the lease is alive. The list is
-        empty if there is no such lease.
+        """Return, by key, a list with the owner of the lease and whether the lease is
+        alive (has not expired). The list is empty if there is no such lease.
 
         In a shared snapshot, each lease is read once.
 
@@ -254,8 +258,8 @@ class Database:
             try:
                 return work(snapshot)
             except psycopg.Error:
-                # The connection is lost, or the statement changes something. So the
-                # shared snapshot is no longer used.
+                # The connection is lost, or *work* has run a statement that changes
+                # something. So the shared snapshot is no longer used.
                 self._shared.current = None
         return self._repeated(attempt)
 
@@ -319,11 +323,11 @@ class Database:
         return rows
 
     def _once(self, attempt: Attempt) -> Any:
-        """Repeat *attempt* until it has taken effect exactly once, and return the
-        result.
+        """Repeat *attempt*, one write, until it has taken effect exactly once, and
+        return its result.
 
-        If the server's answer was lost, the result is read from the slot's row, in
-        which the statement has stored it.
+        If the server's answer was lost, the result is read from the row of the slot, in
+        which the server has stored it.
         """
         self._open()
         slot = self._free_slot()
@@ -344,8 +348,8 @@ class Database:
     def _settled(
         self, connection: psycopg.Connection[Any], slot: LandingSlot, attempt: Attempt
     ) -> Any:
-        """Settle an earlier try whose answer was lost, and try again unless that try
-        has succeeded.
+        """Find out whether an earlier try has succeeded, if its answer was lost. If
+        not, try again.
 
         Returns:
             The result of the try that has succeeded.
@@ -362,8 +366,9 @@ class Database:
             return attempt(connection, slot)
         except psycopg.Error as error:
             if error.sqlstate is not None and not connection.broken:
-                # The error comes from the server, over a connection that still works.
-                # So the transaction was rolled back, and the try has not landed.
+                # The server itself has reported the error, over a connection that still
+                # works. So the transaction was rolled back, and this try has had no
+                # effect.
                 slot.refused()
             raise
 
@@ -392,8 +397,8 @@ class Database:
         return self._shared_or_repeated(answer, attempt)
 
     def sizes(self) -> tuple[int, int]:
-        """Return the size of the store's table of records with its index, in bytes, and
-        0, since there is no map.
+        """Return the size of the table of records with its index, in bytes, and 0 in
+        place of the size of a memory map.
         """
         rows = self.execute("SELECT pg_total_relation_size('flowpregel.records')")
         return int(rows[0][0]), 0
@@ -410,8 +415,8 @@ class Database:
             self._close()
 
     def _repeated(self, attempt: Callable[[psycopg.Connection[Any]], Result]) -> Result:
-        """Return ``attempt(connection)``. Repeat it while the server is unavailable, or
-        while other transactions conflict with it.
+        """Call ``attempt(connection)`` and return its result. Repeat the call while the
+        server is unavailable, or other transactions conflict with it.
         """
         self._open()
         until = time.monotonic() + self._options.lock_timeout
@@ -431,10 +436,10 @@ class Database:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     def _is_awaited(self, error: psycopg.Error) -> bool:
-        """Return whether to repeat what has failed with *error*.
+        """Return whether to repeat an attempt that has failed with *error*.
 
-        While the store is being opened, only a server that is starting is awaited,
-        because the URL may be wrong.
+        While the store is being opened, attempts are repeated only for a server that is
+        starting. Any other error may mean that the URL is wrong.
         """
         if self._is_open:
             return _is_temporary(error)
@@ -443,7 +448,7 @@ class Database:
     def _open(self) -> None:
         """Open the store at its first use.
 
-        This does nothing for the statements that are part of opening the store.
+        For the statements that are part of opening the store, this method does nothing.
         """
         with self._opens:
             if self._is_open or self._is_opening:
@@ -472,8 +477,8 @@ class Database:
         if record is None:
             seal = seal_for(self._options)
             header = Header.new(seal, ENGINES[0]).to_bytes(seal)
-            # If another process has created the tables first, this statement changes
-            # nothing.
+            # If another process has created the tables in the meantime, this statement
+            # changes nothing.
             self.execute(MAKE.format(_HEADER.hex(), header.hex()))
             record = self._header() or b""
         stored_header = Header.read(record, self.path, ENGINES)
@@ -512,7 +517,8 @@ class Database:
             yield connection
         finally:
             with self._lock:
-                # The connection is closed if it was lost, or is still in a transaction.
+                # A connection that was lost, or is still in a transaction, is closed
+                # and not reused.
                 is_sound = (
                     connection.info.transaction_status
                     == psycopg.pq.TransactionStatus.IDLE
@@ -552,8 +558,8 @@ def _close_idle(idle: list[psycopg.Connection[Any]], pid: int) -> None:
 def connect_to_server(url: str) -> psycopg.Connection[Any]:
     """Return a new connection that leaves no state in the server's session."""
     options: Any = {"connect_timeout": 10, **_KEEPALIVES, **conninfo_to_dict(url)}
-    # Prepared statements are turned off, because a pooler may switch to a session that
-    # does not have them.
+    # Prepared statements are turned off, because a connection pooler may switch to a
+    # session that does not have them.
     return psycopg.connect("", autocommit=True, prepare_threshold=None, **options)
 
 

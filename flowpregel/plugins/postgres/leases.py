@@ -1,12 +1,13 @@
-"""Leases: rows that a process owns until it releases them or stops renewing them.
+"""Leases: rows by which a process has the right to write to a thread, until it releases
+the lease or stops renewing it.
 
-All times are the server's. A lease has a *fence*, a number greater than the fences of
-all earlier leases.
+All times are those of the server. A lease has a *fence*: a number that is greater than
+the fences of all earlier leases.
 
-Any process can watch an owner: it writes the time until which it watches into the row.
-The owner reads that time when it renews the lease. It then renews the lease more often,
-and stores its live state in the row. An owner without watchers costs the server nothing
-more.
+Any process can watch the owner of a lease: it writes the time until which it watches
+into the row. When the owner renews the lease, it reads that time. While it is watched,
+it renews the lease more often, and stores its live state (what the run does at present)
+in the row.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class OwnLease(NamedTuple):
     """A lease that this process owns or requests."""
 
     address: Address
-    """The address for which the lease is. The address of a cache's claim has no thread.
+    """The address (thread and namespace) that the lease is for. If the lease is a claim
+    of a cache, the address has no thread.
     """
     stop: Callable[[], object] = lambda: None
     """A function that is called, on another OS thread, when the owner must stop."""
@@ -82,7 +84,7 @@ class OwnLease(NamedTuple):
 
 
 class LeaseTable:
-    """The leases of one store, some of which this process may own.
+    """The leases of one store. Those of this process are renewed by an OS thread.
 
     Args:
         database: The database of the store.
@@ -107,8 +109,8 @@ class LeaseTable:
             takeover: True to take the lease even if another run owns it.
 
         Returns:
-            The fence, and True if the earlier owner had not released the lease; or None
-            if another run owns the lease.
+            The fence, and True if an earlier owner had not released the lease. None if
+            another run owns the lease.
         """
         address = lease.address
         names = (address.thread_id, address.namespace)
@@ -126,22 +128,23 @@ class LeaseTable:
                 thread = threading.Thread(
                     target=self._work, name="flowpregel-leases", daemon=True
                 )
-                # The OS thread may be started while the lock is held, because it sleeps
-                # first, and takes the lock only after that.
+                # The OS thread can be started while the lock is held, because it first
+                # sleeps, and takes the lock only after that.
                 thread.start()
                 self._thread = thread
             self._ours[fence] = lease
         return fence, rows[0]["was_anothers"]
 
     def let_expire(self, fence: int) -> bytes:
-        """Renew a lease no longer, and return its key."""
+        """Stop renewing a lease, so that it expires, and return its key."""
         with self._lock:
             return lease_key(self._ours.pop(fence).address)
 
     def give_back(self, fence: int) -> None:
         """Release a lease, unless another run has taken it over."""
         key = self.let_expire(fence)
-        # If the server is unavailable, the lease is not deleted, but expires soon.
+        # If the server is unavailable, the lease cannot be deleted, but it expires
+        # soon.
         with suppress(StoreError):
             self._database.execute(
                 "DELETE FROM flowpregel.leases WHERE place = %s AND fence = %s",
@@ -162,7 +165,8 @@ class LeaseTable:
     def owners(self, addresses: Sequence[Address]) -> dict[Address, LockHolder]:
         """Return the owners of those leases of *addresses* that are not free.
 
-        In a shared snapshot, `owner` and `dead_owner` then need no round trip.
+        In a shared snapshot, later calls of `owner` and `dead_owner` for these
+        addresses need no round trip.
         """
         keys = [lease_key(address) for address in addresses]
         leases = self._database.leases(keys)
@@ -175,8 +179,8 @@ class LeaseTable:
 
     def ask_to_stop(self, address: Address) -> LockHolder | None:
         """Ask the owner of the lease of *address* to stop, and return the owner."""
-        # The statement must not be repeated after an error, because the next run may
-        # own the lease by then, and would be stopped too.
+        # The statement must take effect exactly once. If it were repeated after an
+        # error, the next run might own the lease by then, and would be stopped too.
         rows = self._database.execute_once(_ASK, lease_key(address))
         return _owner_from_rows([[row["owner"]] for row in rows])
 
@@ -187,15 +191,17 @@ class LeaseTable:
         for *seconds*.
         """
         key = lease_key(address)
-        # A user of the database who may only read cannot request the live state, but
-        # sees it as long as another process watches the owner.
+        # A user of the database with the right to read only cannot watch the owner, but
+        # gets the live state while another process does.
         with suppress(StoreReadOnlyError):
             self._database.execute(_WATCH, seconds, key, seconds / 2)
         rows = self._database.execute(_SHOWN, key)
         return _owner_from_rows(rows), rows[0][1] if rows else None
 
     def abandoned(self) -> list[Address]:
-        """Return the addresses of runs that have died, whose leases have expired."""
+        """Return the addresses of runs whose process has died, so that their lease has
+        expired.
+        """
         addresses: list[Address] = []
         for names in self._database.execute(_ABANDONED):
             thread, namespace = (
@@ -206,8 +212,8 @@ class LeaseTable:
         return addresses
 
     def _work(self) -> None:
-        """Renew our leases as long as there are any, and more often while a lease is
-        watched.
+        """Renew the leases of this process as long as there are any, and more often
+        while one of them is watched.
         """
         watched = set[int]()
         period = min(_LONGEST_PERIOD, self._ttl / 4)
@@ -218,21 +224,22 @@ class LeaseTable:
                 if not ours:
                     self._thread = None
                     return
-            # The error is ignored, because the server may be available again before the
+            # Errors are ignored, because the server may be available again before the
             # leases expire.
             with suppress(StoreError):
                 watched = self._renew(ours, watched)
 
     def _renew(self, ours: dict[int, OwnLease], watched: set[int]) -> set[int]:
-        """Renew leases, with the live states of those that are *watched*.
+        """Renew leases, and store the live states of the runs whose leases are
+        *watched*.
 
         Returns:
-            The fences of the leases that are watched from now on.
+            The fences of the leases that are watched now.
         """
         states: list[bytes | None] = [None] * len(ours)
         for index, (fence, lease) in enumerate(ours.items()):
-            # A run may end or change its state while the state is read. In this case,
-            # the next update includes the state.
+            # The run may end or change its state while the state is read, which may
+            # raise an error. The next update then has the state.
             with suppress(Exception):
                 states[index] = lease.shows() if fence in watched else None
         keys = [lease_key(lease.address) for lease in ours.values()]
@@ -251,7 +258,9 @@ def lease_key(address: Address) -> bytes:
 def _owner_in_state(
     leases: Sequence[tuple[Any, ...]], *, is_alive: bool
 ) -> LockHolder | None:
-    """Return the owner of a lease that is alive, or has expired, or None."""
+    """Return the owner of the lease if it is alive (or, without *is_alive*, if it has
+    expired), or None.
+    """
     return _owner_from_rows([lease for lease in leases if lease[1] == is_alive])
 
 

@@ -1,14 +1,15 @@
-"""Writes that take effect ("land") exactly once, even if a commit's answer is lost.
+"""Writes that take effect ("land") exactly once, even if the server's answer to a
+commit is lost.
 
 If a connection dies after COMMIT was sent, the client does not know whether the commit
-has landed. The database has a record of that::
+has landed. So each commit leaves a record of itself in a table::
 
     flowpregel.landed    slot ► number, is_void, result
 
-Each write of a process uses a *slot* of its own until it ends, and each try of a write
-uses the next *number* of the slot. The transaction first stores its number in the row
-of the slot. It is refused if the number there is not smaller. So a client that is in
-doubt can *settle* the number::
+Until it ends, each write of a process has a *slot*, one row of this table, and each try
+of a write uses the next *number* of the slot. The transaction first stores its number
+in the row of the slot. It is refused if the number there is not smaller. So a client
+that does not know the outcome of a try can find out (*settle* the number)::
 
     the row of the slot has     then the try
     -----------------------     ------------
@@ -19,13 +20,13 @@ doubt can *settle* the number::
     a greater one               was settled before: the client has gone on, and this
                                 is a repeated question that arrives late
 
-A transaction that has not ended keeps the row locked, so settling waits for it. Commits
-of other writes do not change the row.
+The statement that settles a number waits for a transaction that has not ended, because
+this has locked the row. Other writes never change the row.
 
-There is one row for each slot. A process has as many slots as it had concurrent writes.
-Rows that have not been used for `KEPT_FOR` are removed. A client that has been in doubt
-for half of that time, because its process was stopped, no longer settles the number,
-but raises `CommitUnknownError`.
+A process has as many slots as it had writes at the same time. Rows that have not been
+used for `KEPT_FOR` are removed. If half of that time has passed since a try, because
+the client's process was stopped, the client no longer settles the number, but raises
+`CommitUnknownError`.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ _ONCE: Final = """
     SELECT rows, flowpregel.land(%s::bytea, %s::bigint, rows) FROM answer
 """
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""A clock that also runs while the machine sleeps, if the system has one."""
+"""The id of a clock that also runs while the machine sleeps, if the system has one."""
 
 
 class TryOutcome(NamedTuple):
@@ -87,20 +88,24 @@ class TryOutcome(NamedTuple):
 
     has_landed: bool
     result: str | None
-    """The rows that the statement returned, as a JSON string, if `once` made the
-    statement.
+    """The rows that the statement has returned, as a JSON string. Only statements made
+    by `once` store them.
     """
 
 
 @dataclass(slots=True)
 class LandingSlot:
-    """A slot, which one write uses at a time."""
+    """A slot: the row in which the server records the outcome of a write's tries. One
+    write uses it at a time.
+    """
 
     id: bytes = field(default_factory=lambda: os.urandom(16))
     number: int = 0
     """The number of the newest try."""
     has_landed: bool = False
-    """True if a try of this slot is known to have landed, so that its row exists."""
+    """True if a try of this slot is known to have taken effect, so that the row
+    exists.
+    """
     sent: float | None = None
     """The time at which the newest try was sent, or None once the outcome of that try
     is known.
@@ -112,7 +117,7 @@ class LandingSlot:
         return self.sent is not None
 
     def send(self) -> int:
-        """Return the number of a new try, which is sent now.
+        """Begin a new try, which is sent now, and return its number.
 
         The slot is in doubt until `landed` or `refused` is called.
         """
@@ -121,12 +126,12 @@ class LandingSlot:
         return self.number
 
     def landed(self) -> None:
-        """Record that the newest try has landed."""
+        """Record that the newest try has taken effect."""
         self.has_landed = True
         self.sent = None
 
     def refused(self) -> None:
-        """Record that the newest try has not landed, and never will."""
+        """Record that the newest try has had no effect, and never will."""
         self.sent = None
 
     def settle(self, connection: Any) -> TryOutcome | None:
@@ -146,8 +151,9 @@ class LandingSlot:
             return None
         is_void, result, is_new = row
         if is_new and self.has_landed:
-            # A new row means that the row of the slot was removed too early, because
-            # the server's clock has jumped. So the outcome stays unknown.
+            # This slot had a row, but the statement has made a new one. So the row was
+            # removed too early, because the server's clock has jumped, and the outcome
+            # stays unknown.
             return None
         if is_void:
             self.refused()
@@ -159,7 +165,7 @@ class LandingSlot:
 def once(statement: str) -> str:
     """Return a statement that has the effect of *statement* exactly once.
 
-    The result takes a slot's id and a number after the values of *statement*, which
-    needs a RETURNING, and returns the rows as a JSON string.
+    *statement* must have a RETURNING clause. The new statement takes two more values at
+    the end, the slot's id and the number, and returns the rows as a JSON string.
     """
     return _ONCE.format(statement)

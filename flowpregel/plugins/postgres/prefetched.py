@@ -1,4 +1,4 @@
-"""The ranges of keys that a snapshot reads ahead.
+"""The ranges of keys whose records a snapshot reads ahead, to save round trips.
 
 ::
 
@@ -7,8 +7,8 @@
         ├── one statement for the group ──► the first rows of each range
         └── row, rows ──► from memory, or unknown: the server is asked
 
-After a group was read, each range in it covers only the keys whose rows have all been
-read. A key outside these ranges is unknown, even if keys beside it are known.
+Only the first rows of a range are read. After that, the range covers only the keys up
+to the last of these rows. Any other key is unknown, and the server must be asked.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import TypeAlias
 Row: TypeAlias = tuple[bytes, bytes | None]
 """A key with its record, or with None if the record was too large to be read ahead."""
 MOST_ROWS = 64
-"""The number of rows of a range that are read ahead."""
+"""The maximum number of rows of a range that are read ahead."""
 _MOST_BYTES = 1 << 24
-"""The limit on the size, in bytes, of the records that are read ahead at once. Each of
-the ranges may use an equal part of it.
+"""The maximum total size, in bytes, of the records that are read ahead at once. The
+ranges of a group share it equally.
 """
 _low = attrgetter("low")
 _key = itemgetter(0)
@@ -47,14 +47,16 @@ STATEMENT = (
     + "UNION ALL"
     + _PART.format(order="DESC", limit=MOST_ROWS + 1)
 )
-"""The statement that reads the first rows of ranges, with the number of the range."""
+"""The statement that reads the first rows of several ranges, each with the index of the
+range.
+"""
 
 
 @dataclass(slots=True, eq=False)
 class PrefetchedRange:
-    """The keys from *low* (included) to *high* (excluded).
+    """A range of keys: from *low* (included) to *high* (excluded).
 
-    It has no rows as long as `group` is set.
+    As long as `group` is set, its rows have not been read.
     """
 
     low: bytes
@@ -62,12 +64,15 @@ class PrefetchedRange:
     is_backwards: bool
     """True if the greatest keys are read first."""
     group: Group | None = None
-    """The ranges that will be read at once with this one, or None after that."""
+    """The group of ranges that will be read together with this one, or None once they
+    were read.
+    """
     rows: list[Row] = field(default_factory=list)
     """The rows of the range, in key order."""
 
     def learn(self, rows: list[Row]) -> None:
-        """Store the first rows of the range, and leave out the keys behind them.
+        """Store the first rows of the range. If there are more, shorten the range to
+        these rows.
 
         Args:
             rows: The rows in key order. If there are more than `MOST_ROWS`, the range
@@ -84,8 +89,8 @@ class PrefetchedRange:
         self.rows = rows
 
     def row(self, key: bytes) -> Row | None:
-        """Return the row at *key*, with None in place of the record if there is no row;
-        or None if the record was not read ahead.
+        """Return the key and the record at *key*. In place of the record there is None
+        if no such row exists. Return None if it was too large to be read ahead.
         """
         index = bisect_left(self.rows, key, key=_key)
         if index == len(self.rows) or self.rows[index][0] != key:
@@ -101,11 +106,12 @@ class PrefetchedRange:
 
 
 Group: TypeAlias = list[PrefetchedRange]
-"""Ranges that are read at once."""
+"""Ranges that are read together in one round trip."""
 
 
 class PrefetchedRanges:
-    """The ranges of keys that a snapshot has read ahead, or will read ahead.
+    """The ranges of keys that a snapshot has read ahead, or will read ahead at the
+    first read in one of them.
 
     Args:
         fetch: A function that runs a statement with values, and returns the rows.
@@ -117,7 +123,8 @@ class PrefetchedRanges:
         """The ranges, in key order. No two of them overlap."""
 
     def expect(self, ranges: Sequence[tuple[bytes, bytes, bool]]) -> None:
-        """Read ranges ahead, in one round trip, when a key in one of them is requested.
+        """Announce ranges. At the first read of a key in one of them, all are read in
+        one round trip.
 
         A range that overlaps an earlier one is left out.
 
@@ -145,7 +152,7 @@ class PrefetchedRanges:
         """Return the first rows from the key *low* on, below *high*, or None if not all
         of them were read ahead.
 
-        The records of some of them may be missing.
+        A row has None in place of a record that was too large to be read ahead.
         """
         rows: list[Row] = []
         while low < high:
@@ -176,7 +183,9 @@ class PrefetchedRanges:
         return rows
 
     def _range_at(self, key: bytes) -> PrefetchedRange | None:
-        """Return the range that covers *key*, after it was read, or None."""
+        """Read the range that contains *key*, if necessary, and return it. Return None
+        if no range covers the key.
+        """
         index = bisect_right(self._ranges, key, key=_low) - 1
         if index < 0 or key >= self._ranges[index].high:
             return None
@@ -185,8 +194,8 @@ class PrefetchedRanges:
         return expected if expected.low <= key < expected.high else None
 
     def _range_below(self, key: bytes) -> PrefetchedRange | None:
-        """Return the range that covers the keys just below *key*, after it was read, or
-        None.
+        """Read the range that contains the keys just below *key*, if necessary, and
+        return it. Return None if no range covers them.
         """
         index = bisect_left(self._ranges, key, key=_low) - 1
         if index < 0 or key > self._ranges[index].high:
@@ -196,7 +205,9 @@ class PrefetchedRanges:
         return expected if expected.low < key <= expected.high else None
 
     def _read(self, group: Group | None) -> None:
-        """Read the first rows of a group of ranges, unless this has been done."""
+        """Read the first rows of the ranges in *group*. Do nothing if it is None, since
+        they were read already.
+        """
         if group is None:
             return
         size = _MOST_BYTES // len(group)

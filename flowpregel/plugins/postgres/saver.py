@@ -1,13 +1,14 @@
 """A durable saver for many machines: checkpoints and pending writes in PostgreSQL.
 
-One run at a time writes to a thread's namespace. The owner of the lease renews it. If
-the owner has died, has lost the network or is stopped, the lease expires, and another
-run can get the next lease. The new owner first stores its fence, in a transaction. If
-the old owner resumes, its commits have a smaller fence and are refused.
+One run at a time writes to a namespace of a thread: the owner of the namespace's lease,
+which renews the lease regularly. If the owner has died, has lost the network or is
+stopped, the lease expires, and another run can get the next lease. The new owner first
+stores the lease's fence (a number that is greater than that of all earlier leases). If
+the old owner continues, its commits have a smaller fence, and are refused.
 
-A lease that its owner has released is free at once, and the next owner stores no fence.
-So an owner releases its lease only if no commit of its own or of an earlier owner can
-still arrive.
+A lease that its owner has released is free at once, and the next owner need not store
+its fence. So an owner releases its lease only if no commit of its own or of an earlier
+owner can still arrive.
 """
 
 from __future__ import annotations
@@ -53,16 +54,16 @@ class PostgresTables(Tables):
     looks_ahead = True
 
     def new_prefix(self, transaction: Any) -> bytes:
-        # The number comes from a sequence, so that concurrent new runs do not wait for
-        # each other.
+        # The number comes from a sequence, so that runs that start at the same time do
+        # not wait for each other.
         number: int = transaction.ask("SELECT nextval('flowpregel.numbers')")[0][0]
         return number.to_bytes(8, "big")
 
     def note_checkpoint(
         self, transaction: Any, namespace: NamespaceRecord, checkpoint_id: str
     ) -> None:
-        """Let the commit also check which of the key ranges that the next superstep
-        reads are empty.
+        """Make the commit also check which of the key ranges that the next superstep
+        will read are empty, so that it need not read these.
         """
         ranges = []
         for table, low, high in self.ranges_after(namespace, checkpoint_id):
@@ -81,14 +82,17 @@ class PostgresLeases(LeaseTable):
     def __init__(self, store: Database, ttl: float) -> None:
         super().__init__(store, ttl)
         self._live = store.table(b"live")
-        """The table that seals (signs) the live states of runs with the store's key."""
+        """The table by which the live states of runs are sealed (signed with the
+        store's key).
+        """
         self.held: set[tuple[str, int]] = set()
 
     @contextmanager
     def hold(
         self, address: Address, on_conflict: OnConflict, fences: Fences
     ) -> Iterator[Lease]:
-        """Hold the right to write at *address*.
+        """Hold the lease for *address*, which is the right to write there, while the
+        context is open.
 
         Raises:
             ThreadBusyError: Another run holds this right, and *on_conflict* is
@@ -133,10 +137,12 @@ class PostgresLeases(LeaseTable):
                         self._give_back_fenced(address, lease.fence, fences)
 
     def _give_back_fenced(self, address: Address, fence: int, fences: Fences) -> None:
-        """Release a lease under which, or before which, a commit may still arrive.
+        """Release a lease although a commit of this owner or of an earlier one may
+        still arrive.
 
-        The store refuses such commits before the lease is released. If that fails, the
-        lease expires, and its next owner does it.
+        A greater fence is stored first, so that the store refuses such commits. If that
+        fails, the lease is not released but expires, and the next owner stores its
+        fence.
         """
         is_fenced = False
         try:

@@ -12,8 +12,8 @@ Everything is in the schema ``flowpregel``::
                                                revision than expected
 
 Each record is sealed: it has a checksum that is made with the store's key. A record is
-one row, however large it is, because PostgreSQL itself splits large values into chunks.
-The key of the row begins with the kind of the record (1 byte).
+one row, even if it is large, because PostgreSQL itself splits large values. The key of
+the row begins with the kind of the record (1 byte).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ KINDS = {
 _LARGEST = 1_000_000_000
 """The greatest size of a payload in bytes, a little below PostgreSQL's own limit."""
 _FIRST_PAGE, _LARGEST_PAGE = 16, 256
-# The statement takes an advisory lock, because two processes that create the store at
-# once would conflict in the server's catalogs.
+# The statement takes an advisory lock. Otherwise two processes that create the store at
+# the same time would conflict in the server's catalogs.
 MAKE = (
     """
     SELECT pg_advisory_xact_lock(1718382455);
@@ -99,7 +99,8 @@ MAKE = (
 
 
 class PostgresTable(Table):
-    """A kind of record, as a table. Each method takes the transaction that it uses.
+    """The records of one kind, as a table. Each method takes the transaction that it
+    uses.
 
     Args:
         name: The kind.
@@ -170,14 +171,16 @@ class PostgresTable(Table):
         transaction.drop(*self._range(prefix))
 
     def _range(self, prefix: bytes) -> tuple[bytes, bytes]:
-        """Return the first key with *prefix*, and the key after the last one."""
+        """Return the first key with *prefix*, and the first key after all those with
+        *prefix*.
+        """
         return self._kind + prefix, after(self._kind + prefix)
 
 
 def _paged_rows(
     transaction: Any, low: bytes, high: bytes, *, backwards: bool
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the rows from the key *low* on, below *high*, and read them page by page.
+    """Yield the rows from the key *low* on, below *high*. They are read page by page.
 
     Args:
         transaction: The transaction.

@@ -1,10 +1,12 @@
-"""Transactions on a store's records, and a cache of scopes that saves round trips.
+"""Transactions on a store's records, and a cache of records (by scope) that saves round
+trips.
 
-Each record that can change belongs to a *scope*: a thread, the items of a store, or the
-results of a cache. A scope has a revision, a token that is replaced by each transaction
-that changes a record in the scope. A record in ``meta`` is a scope of its own if the
-transaction reads it, as one does that adds to a list. So the records that a process has
-read or written in a scope stay valid as long as the revision of the scope is the same::
+Each record that can change belongs to a *scope*: a thread, the items of a long-term
+store, or the results of a cache. A record in ``meta`` is a scope of its own, if the
+transaction reads it before it changes it. A scope has a *revision*: random bytes that
+each transaction replaces if it changes a record in the scope. So the records that a
+process has read or written in a scope stay valid as long as the revision of the scope
+is the same::
 
     the scope is known                          it is not
     ------------------                          ---------
@@ -13,10 +15,10 @@ read or written in a scope stay valid as long as the revision of the scope is th
       if it is the one known, put records       the same statement
     (another revision: forget, repeat)          COMMIT
 
-The left side is the usual case of a run that commits one superstep after another: one
-statement, which is one round trip and one transaction. To know that a task or a
-checkpoint has *no* record yet, a process remembers ranges of keys that were empty, and
-the keys that it has put into these ranges since.
+The left side is the usual case, in which a run commits one superstep after another: one
+statement, which is one round trip and one transaction. A run must also know that a task
+or a checkpoint has *no* record yet. So the process remembers ranges of keys that were
+empty, and the keys that it has put into these ranges since.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ Range: TypeAlias = tuple[bytes, bytes]
 """The keys from the first key (included) to the second (excluded)."""
 
 Question: TypeAlias = tuple[str, tuple[Any, ...]]
-"""A statement with its values."""
+"""A statement and its values."""
 
 META, THREADS, DELTAS, STORE, CACHE = b"m", b"t", b"d", b"s", b"e"
 """The first bytes of the keys of these kinds of records."""
@@ -41,17 +43,17 @@ SCOPE_SIZE = 17
 """The number of bytes with which all keys of a thread's namespaces begin."""
 _MOST_SCOPES = 1_000
 _MOST_BYTES = 1 << 20
-"""The limit on the size, in bytes, of the records that are remembered for a scope. The
-same limit applies to the remembered keys, each of which is counted as 16 bytes.
+"""The maximum size, in bytes, of the records that are remembered for a scope. The
+remembered keys have the same limit, with 16 bytes for each key.
 """
 _LARGEST = 1 << 16
 _AHEAD = 64
-"""The number of deltas to read when a single delta is requested, because its reader
-will also need the deltas before it.
+"""The number of deltas to read when a single one is requested, because the reader of a
+delta channel will also need those before it.
 """
 _READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-# The second timeout makes a process that is stopped (SIGSTOP) lose its locks, so that
-# it cannot block other processes.
+# By the second timeout, a process that is stopped (SIGSTOP) in a transaction loses its
+# locks, so that it cannot block other processes.
 _WRITING = (
     "BEGIN; SET LOCAL lock_timeout = {}; SET LOCAL idle_in_transaction_session_timeout "
     "= '5s'"
@@ -70,7 +72,9 @@ _CHANGE = f"SELECT flowpregel.change(%b, %b, %b::bigint{6 * ', %b::bytea[]'})"
 
 
 class ConflictError(Exception):
-    """A scope has changed, so the transaction must be repeated."""
+    """The error that a scope has changed since it was read, so that the transaction
+    must be repeated.
+    """
 
 
 @dataclass(slots=True)
@@ -84,13 +88,13 @@ class KnownScope:
     size: int = 0
     empty: dict[bytes, list[Range]] = field(default_factory=dict)
     """The ranges of keys that were empty, by the label that was passed to
-    `expect_empty`.
+    `WriteTransaction.expect_empty`.
     """
     since: set[bytes] = field(default_factory=set)
-    """The keys that were put into these ranges afterwards."""
+    """The keys that were put into these ranges since."""
 
     def is_absent(self, key: bytes) -> bool:
-        """Return True if it is known that there is no record at *key*."""
+        """Return True if there is certainly no record at *key*."""
         return key not in self.since and self._is_covered(key)
 
     def learn(
@@ -139,7 +143,9 @@ class Transaction:
         """The records that were read so far."""
         self._prefetched = PrefetchedRanges(self.ask)
         self._answers: dict[Question, list[Any]] = {}
-        """The rows of the statements that `answer` has run."""
+        """The rows of the statements that `answer` has run, by the statement and its
+        values.
+        """
         self.leases: dict[bytes, list[Any]] = {}
         """The rows of leases that were read so far, by the keys of the leases."""
 
@@ -156,7 +162,7 @@ class Transaction:
         return self._found[key]
 
     def expect(self, keys: Sequence[bytes]) -> None:
-        """Read records that will be needed, in one round trip."""
+        """Read records that will be needed soon, in one round trip."""
         missing: list[bytes] = []
         for key in keys:
             if key in self._found:
@@ -177,8 +183,8 @@ class Transaction:
         self._found.update(rows)
 
     def prefetch(self, ranges: Sequence[tuple[bytes, bytes, bool]]) -> None:
-        """Read the first rows of ranges of keys in one round trip, when one of these
-        rows is requested.
+        """Announce ranges of keys. When a row in one of them is requested, the first
+        rows of all are read in one round trip.
 
         Args:
             ranges: The first key of each range, the key after the last one, and True to
@@ -213,7 +219,7 @@ class Transaction:
             return self.ask(_PAGE.format(columns, order, limit or "ALL"), low, high)
         if columns == "key":
             return [(key,) for key, _ in rows]
-        # A record that was too large to be read ahead is read now.
+        # A row without a record was too large to be read ahead, so it is read now.
         large = [key for key, record in rows if record is None]
         self.expect(large)
         return [
@@ -222,8 +228,8 @@ class Transaction:
         ]
 
     def answer(self, statement: str, *values: Any) -> list[Any]:
-        """Return the rows of a statement that reads. In a snapshot, it has the same
-        rows each time, so it is run once.
+        """Return the rows of a statement that reads. In a snapshot, these are the same
+        each time, so the statement is run only once.
         """
         question = _question(statement, values)
         if question not in self._answers:
@@ -258,8 +264,8 @@ class WriteTransaction(Transaction):
     Args:
         connection: A connection outside a transaction.
         known: The scopes that this process remembers. The transaction removes its scope
-            and adds it again with the commit. Until then, another transaction on the
-            same scope reads from the server.
+            from the dict, and adds it again when it commits. Until then, other
+            transactions on this scope read from the server.
         slot: The slot that records whether the commit has succeeded.
         timeout: Seconds to wait for the locks of other transactions.
     """
@@ -276,13 +282,16 @@ class WriteTransaction(Transaction):
         self._slot = slot
         self._timeout = timeout
         self._revisions: dict[bytes, bytes] = {}
-        """The revisions of the scopes that this transaction uses."""
+        """The revisions of the scopes that this transaction uses, by scope."""
         self._known: KnownScope | None = None
-        """The remembered scope, or None once the transaction uses several scopes, since
-        a record does not show to which scope it belongs.
+        """The records that the process remembers of this transaction's only scope. None
+        once the transaction uses several scopes, since a record does not show to which
+        one it belongs.
         """
         self._changed: dict[bytes, bytes | None] = {}
-        """The records to send, by key. None deletes the record."""
+        """The changed records that were not sent yet, by key. None deletes the
+        record.
+        """
         self._sent: dict[bytes, bytes | None] = {}
         self._has_sent = False
         self._empty: dict[bytes, list[Range]] = {}
@@ -318,8 +327,8 @@ class WriteTransaction(Transaction):
 
     def put(self, key: bytes, record: bytes | None) -> None:
         """Put *record* at *key*, or delete the record there if *record* is None."""
-        # A record in `meta` is the source of a task, whose key is a digest of that
-        # source. So it is put without reading its scope first.
+        # Most records in `meta` are sources of tasks, and have a digest of the source
+        # as key. So a record in `meta` is put without reading it first.
         if not key.startswith(META):
             self._meet(key)
         self._changed[key] = record
@@ -335,10 +344,11 @@ class WriteTransaction(Transaction):
         self._known = None
 
     def expect_empty(self, label: bytes, ranges: list[Range]) -> None:
-        """Let the commit check whether *ranges* were empty before this transaction.
+        """Make the commit check whether *ranges* were empty before this transaction.
 
         Args:
-            label: The label of the ranges. They replace earlier ranges with the label.
+            label: A name for the ranges. They replace earlier ranges with the same
+                label.
             ranges: The ranges that the next transactions will read.
         """
         self._empty[label] = ranges
@@ -382,12 +392,13 @@ class WriteTransaction(Transaction):
         revisions: dict[bytes, bytes],
         ranges: Sequence[Range],
     ) -> list[bool]:
-        """Send the changes, and return for each range whether it was empty before.
+        """Send the changes to the server, and return for each range whether it was
+        empty before.
 
         Args:
-            token: The new revision of the scopes.
-            number: The slot's number for this commit, or 0 if the transaction continues
-                after this statement.
+            token: The new revision of the scopes, as random bytes.
+            number: The slot's number for this commit (see `once`), or 0 if the
+                transaction continues after this statement.
             revisions: The revisions that the scopes must have, by scope.
             ranges: The ranges of keys to check.
         """
@@ -407,7 +418,9 @@ class WriteTransaction(Transaction):
         return were_empty
 
     def _send(self) -> None:
-        """Send the changes made so far, so that the server reads them."""
+        """Send the changes made so far to the server, so that its next answers include
+        them.
+        """
         if self._changed:
             self._begin()
             self._change(b"", 0, {}, ())
@@ -418,11 +431,11 @@ class WriteTransaction(Transaction):
     # ------------------------------------------------------------ scopes
 
     def _meet(self, key: bytes) -> None:
-        """Prepare the first use of a record's scope: lock the scope, or use what this
-        process remembers of it.
+        """Prepare the first use of the scope of the record at *key*: use what this
+        process remembers of it, or lock it on the server.
 
-        Other kinds of records belong to a namespace, for whose thread this was called
-        before.
+        Records without a scope in their key belong to a namespace of a thread, for
+        which this method was called before.
         """
         scope = _scope_of(key)
         if scope is None or scope in self._revisions:
@@ -453,8 +466,8 @@ class WriteTransaction(Transaction):
 
 
 def _scope_of(key: bytes) -> bytes | None:
-    """Return the scope of the record at *key*, or None if the record belongs to a
-    namespace.
+    """Return the scope of the record at *key*, or None if its scope is the thread of a
+    namespace, which the key does not show.
     """
     kind = key[:1]
     if kind == META:

@@ -3,7 +3,8 @@ flowpregel's.
 
 Every connection has the same settings. ``journal_mode=WAL`` lets readers continue while
 a commit is written. With ``synchronous=FULL`` the log is synced at each commit. With
-``NORMAL``, which many programs use, a power cut would lose acknowledged commits.
+``NORMAL``, which many programs use, commits that have succeeded could be lost in a
+power cut.
 """
 
 from __future__ import annotations
@@ -69,13 +70,14 @@ def connect(
         uri,
         uri=True,
         timeout=timeout,
-        # With None, the module `sqlite3` begins no transaction by itself.
+        # With ``isolation_level=None``, the module `sqlite3` begins no transactions by
+        # itself.
         isolation_level=None,
         check_same_thread=False,
         cached_statements=_MOST_STATEMENTS,
     )
-    # Values of type text are returned as bytes. So if a record in the database was
-    # replaced by a string, its checksum fails, and not the decoding of the string.
+    # SQLite's values of type TEXT are returned as bytes. So if a record in the database
+    # was replaced by a string, the checksum fails, not the decoding of the string.
     connection.text_factory = bytes
     try:
         connection.executescript(_SETTINGS)
@@ -89,8 +91,8 @@ def make_tables(connection: sqlite3.Connection, header: bytes) -> None:
     """Create the tables of a store in an empty database, and store its header."""
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     for name in TABLE_NAMES:
-        # WITHOUT ROWID stores the records in the B-tree of the keys, so that a commit
-        # changes only one page for each record, and not two.
+        # WITHOUT ROWID stores the records in the B-tree of the keys. So a commit
+        # changes one page for each record, and not two.
         connection.execute(
             f'CREATE TABLE "{name.decode()}" '
             "(key BLOB PRIMARY KEY NOT NULL, record BLOB NOT NULL) WITHOUT ROWID"
@@ -148,7 +150,7 @@ def undo_commit(
     error: sqlite3.Error,
     path: str,
 ) -> None:
-    """Undo a commit that failed, so that no later reader finds its changes.
+    """Undo a commit that failed, so that its changes never become visible.
 
     Args:
         connection: The connection that could not commit.
@@ -169,8 +171,8 @@ def undo_commit(
 
 
 def _write_header_again(connection: sqlite3.Connection) -> None:
-    """Write the header of the store again. The pages (frames) that this commit adds to
-    SQLite's log overwrite those of the commit that failed.
+    """Commit the unchanged header of the store. The pages (frames) that this commit
+    writes to SQLite's log overwrite those of the commit that failed.
     """
     record = header_of(connection)
     connection.execute("BEGIN IMMEDIATE")
@@ -185,7 +187,7 @@ def _write_header_again(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def our_errors(path: str, timeout: float) -> Iterator[None]:
-    """Translate SQLite's errors in the context into flowpregel's errors.
+    """Raise flowpregel's errors in place of SQLite's while the context is open.
 
     Args:
         path: The file.
@@ -199,8 +201,8 @@ def our_errors(path: str, timeout: float) -> Iterator[None]:
 
 def result_code(error: sqlite3.Error) -> int:
     """Return the kind of SQLite's *error*, such as ``sqlite3.SQLITE_FULL``, or 0."""
-    # The low byte of the code is the kind of error. The other bytes are details, which
-    # are not needed.
+    # The low byte of the code is the kind of the error. The other bytes, which give
+    # details, are dropped.
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
@@ -214,11 +216,13 @@ def of_sqlite(
     path: str,
     timeout: float,
 ) -> StoreError:
-    """Return flowpregel's error for an error of SQLite on the database at *path*."""
+    """Convert SQLite's *error* on the database at *path* to one of flowpregel's
+    errors.
+    """
     code = result_code(error)
     is_full = code == _FULL
-    # SQLite reports a sync that fails because of a full disk as an I/O error, so the
-    # free space is checked.
+    # SQLite reports an I/O error if a sync fails because the disk is full, so the free
+    # space is checked.
     if code == _IO_ERROR:
         is_full = is_disk_full(path)
     if is_full:

@@ -7,17 +7,17 @@
                    └─► table(name)    see `tables`
 
 The waiting writers of one process share one transaction and one sync (see
-`flowpregel.storage.group_commit`). Between processes, our own lock is acquired first,
-because an error can name its holder. SQLite's lock is then free, unless another program
-writes to the database.
+`flowpregel.storage.group_commit`). To exclude writers of other processes, a lock file
+of our own is locked first, because an error can name the process that holds it.
+SQLite's own lock is then free, unless another program writes to the database.
 
 A commit whose sync failed is rolled back, but its pages may be in the log, where a
 reader would find them after a crash. So they are overwritten at once, by a transaction
 that writes the same header again. If that fails too, the caller gets
 `CommitUnknownError`.
 
-An open store has at least one connection, which shares SQLite's lock on the file. By
-this lock, the module `keys` detects whether any program has the store open.
+An open store has at least one connection, which holds a shared lock of SQLite on the
+file. By this lock, the module `keys` finds out whether any program has the store open.
 """
 
 from __future__ import annotations
@@ -61,11 +61,13 @@ from flowpregel.storage import (
 
 _MOST_IDLE = 4
 _TICK = 50_000_000
-"""The time, in nanoseconds, within which two commits may leave the file with the same
-modification time.
+"""The time, in nanoseconds, within which two commits may leave the same modification
+time of the file, because of the resolution of the file system's clock.
 """
 _PAUSE = 0.02
-"""Seconds before the next attempt to open a store that must be sealed again first."""
+"""Seconds between two attempts to open a store whose records must be sealed again under
+another key first.
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -84,7 +86,9 @@ class StoreHandles:
     """
 
     def close_connections(self) -> None:
-        """Close the connections, except those that are in use for reading."""
+        """Close the connections, except those with which other OS threads are
+        reading.
+        """
         while self.idle:
             self.idle.pop().close()
         if self.writer is not None:
@@ -139,9 +143,8 @@ class SQLiteDatabase:
         self._lock = threading.Lock()
         """The lock that guards the pool of connections."""
         self._handles = StoreHandles(self._pid)
-        # If the program does not close the store, the garbage collector does. Otherwise
-        # the lock's file would stay open, and Python 3.13 would warn about each
-        # connection.
+        # If the program does not close the store, this finalizer does. Otherwise the
+        # lock file would stay open, and Python 3.13 would warn about each connection.
         weakref.finalize(self, self._handles.close)
         self._commits = CommitQueue(self.path, self._attempt, self._locked)
         try:
@@ -183,7 +186,9 @@ class SQLiteDatabase:
         return self._commits.write(work, self._timeout)
 
     def sizes(self) -> tuple[int, int]:
-        """Return the size of the files in bytes, and 0, since there is no map."""
+        """Return the size of the files in bytes, and 0 in place of the size of a memory
+        map.
+        """
         size = os.path.getsize(self.path)
         with suppress(FileNotFoundError):
             size += os.path.getsize(self.path + files.WAL_SUFFIX)
@@ -192,7 +197,8 @@ class SQLiteDatabase:
     def change_counter(self) -> int:
         """Return a number that stays the same as long as nothing is committed.
 
-        For 50 ms after a commit, each call returns a different number.
+        For 50 ms after a commit, each call returns a different number, because another
+        commit in that time might not be visible in the file's modification time.
         """
         with translate_os_errors(self.path):
             changed_at = os.stat(self.path).st_mtime_ns
@@ -253,15 +259,15 @@ class SQLiteDatabase:
                 cursor = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 is_busy, *_ = cursor.fetchone()
             if is_busy:
-                # The rewritten pages are complete in SQLite's log. But as long as
-                # another connection reads the old pages, the log cannot be copied into
-                # the file, and the space is not free.
+                # All rewritten pages are in SQLite's log. But while another connection
+                # reads old pages, the log cannot be copied into the file, so no space
+                # is freed.
                 reader = "another program that reads the database"
                 raise StoreBusyError(self.path, reader, self._timeout)
 
     @defer_interrupts()
     def seal_again(self, seal: Seal) -> None:
-        """Close the store, and seal all its records again, with *seal*.
+        """Close the store, and seal all its records again with the keys of *seal*.
 
         Raises:
             StoreBusyError: Another user, in this process or another, has the store
@@ -277,7 +283,7 @@ class SQLiteDatabase:
         self.close()
         with keys.sole_connection(self.path) as connection:
             # The header is read again, because another process may have changed it
-            # since the store was closed.
+            # after this one had closed the store.
             record = connections.header_of(connection)
             header = Header.read(record, self.path, keys.ENGINES)
             header.check(record, self.path, self.seal, readonly=False)
@@ -308,8 +314,8 @@ class SQLiteDatabase:
             except StoreBusyError:
                 if time.monotonic() > deadline:
                     raise
-                # Another process has the store open, and may be about to seal the
-                # records itself. So this process waits and tries again.
+                # Another process has the store open, perhaps to seal the records
+                # itself. So this process waits and tries again.
                 raise_pending_interrupts()
                 time.sleep(_PAUSE)
         self._inode = os.stat(self.path).st_ino
@@ -317,7 +323,7 @@ class SQLiteDatabase:
             self._check_all()
 
     def _accepts_header(self) -> bool:
-        """Open the first connection, and check the header that it reads.
+        """Open the first connection, and check the header of the store.
 
         Returns:
             False if all records must be sealed again under our own key.
@@ -362,8 +368,8 @@ class SQLiteDatabase:
                 connection.close()
 
     def _first_connection(self) -> bytes:
-        """Open the connection that writes, or the first connection that reads if the
-        store is only read. Return the header.
+        """Open the connection for writing, or, if the store is only read, the first
+        connection for reading. Return the header.
         """
         connection = self._new_connection()
         if self.readonly:
@@ -397,8 +403,8 @@ class SQLiteDatabase:
         """Hold the lock that excludes writers of other processes."""
         self._writing()
         lock = self._handles.lock
-        # `_writing` has returned, so `lock` is not None: the lock's file is opened
-        # before the write connection.
+        # `_writing` has returned a connection, and the lock file is opened before that
+        # connection. So `lock` is not None.
         assert lock is not None
         try:
             if not lock.acquire(timeout):
@@ -431,8 +437,8 @@ class SQLiteDatabase:
         try:
             inode = os.stat(self.path).st_ino
         except FileNotFoundError:
-            # SQLite finds the files beside the database by its name, so a database that
-            # was moved must not be written either.
+            # SQLite finds its other files by the name of the database file. So a
+            # database that was moved must not be written either.
             raise StoreError(
                 f"{self.path} was deleted or moved while it was open; nothing was "
                 "stored: open it again"
@@ -490,7 +496,7 @@ class SQLiteDatabase:
             )
         except sqlite3.OperationalError:
             # SQLite must create the index of the log, which it cannot do in a read-only
-            # folder. In such a folder, the file can be opened as immutable.
+            # folder. There, the file can only be opened as immutable.
             is_frozen = not os.access(os.path.dirname(self.path), os.W_OK)
             if not self.readonly or not is_frozen:
                 raise

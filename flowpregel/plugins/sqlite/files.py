@@ -8,8 +8,8 @@
     runs.db-locks/    our locks: of writers, of leases, of claims
 
 The database is created in a draft and then renamed, so it is either complete or absent.
-Only SQLite may open the database file in this process: SQLite's locks are POSIX locks,
-which a process loses when it closes any descriptor of the file.
+In this process, only SQLite may open the database file: its locks are POSIX locks, and
+a process loses these when it closes any descriptor of the file.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def locks_of(path: str) -> str:
 
 
 def refuse_others_files(path: str) -> None:
-    """Refuse a database that other users may have written.
+    """Raise an error if other users may have written to the database.
 
     Raises:
         StoreForeignError: The database or its log belongs to another user, or other

@@ -5,15 +5,15 @@ the change.
 
     old records ──► draft, a new database ──► one transaction, which replaces every page
 
-Every process that has the store open has the keys in memory. So the keys are changed
-under SQLite's exclusive lock, which cannot be acquired while a program has the file
-open. Programs that open the file wait until the lock is released.
+Every process that has the store open has the old keys in memory. So the keys are
+changed under SQLite's exclusive lock, which cannot be acquired while another program
+has the file open. Programs that open the file later wait until the lock is released.
 
 The old records must not remain readable in free pages. So all records are sealed again
 in a draft, which has no free pages, and SQLite's own backup copies the draft's pages
 over those of the store. The copy is one transaction, so a crash leaves either all old
 pages or all new pages. The draft is not renamed over the file, because SQLite would
-then apply the log of the old file to the new file.
+then apply the old file's log to the new file.
 
 After the commit, the new pages are in the log, and the old pages are still in the file.
 So the log is copied into the file at once. If a crash prevents that, SQLite does it
@@ -45,7 +45,7 @@ from flowpregel.storage import (
 )
 
 ENGINES = ("sqlite 3",)
-"""The name of this engine in a header."""
+"""The name of this storage engine in a store's header."""
 
 
 def accepted_header(
@@ -120,7 +120,7 @@ def seal_as_ours(path: str, options: StoreOptions) -> None:
     with sole_connection(path) as connection:
         record = connections.header_of(connection)
         header, seal = accepted_header(record, path, options, readonly=False)
-        # Another process may have sealed the store under our own key since it was read.
+        # Another process may have sealed the store under our own key in the meantime.
         if header.key != seal.id:
             reseal(connection, path, header.under(seal), seal, None)
 
@@ -201,7 +201,7 @@ def _draft_database(source: sqlite3.Connection, path: str) -> sqlite3.Connection
     connection = connections.connect(path, timeout=0.0)
     (size,) = source.execute("PRAGMA page_size").fetchone()
     connection.execute(f"PRAGMA page_size = {size}")
-    # A draft that a crash leaves behind is deleted, never used, so it needs no journal
+    # If there is a crash, the draft is deleted and never used. So it needs no journal
     # and no sync.
     connection.execute("PRAGMA journal_mode = OFF")
     connection.execute("PRAGMA synchronous = OFF")
@@ -228,7 +228,8 @@ def _move_records(
 
 
 def _overwrite_old_pages(connection: sqlite3.Connection, path: str) -> None:
-    """Copy the log into the file, and empty it.
+    """Copy SQLite's log into the database file, so that the old pages are overwritten,
+    and empty the log.
 
     Raises:
         StoreError: The log could not be copied, so the old records may still be in the

@@ -86,13 +86,13 @@ class SQLiteTable(Table):
             low = start
         cursor = transaction.execute(statement, (low, high))
         try:
-            # `fetchone` is used instead of the cursor's own iterator. If a reader stops
-            # early, Python closes that iterator, even if the connection is closed by
-            # then.
+            # `fetchone` is used instead of iterating over the cursor: if a reader stops
+            # early, Python would close that iterator, perhaps after the connection was
+            # closed.
             yield from map(self._checked, iter(cursor.fetchone, None))
         finally:
-            # The cursor is closed, because an unfinished statement would keep the
-            # snapshot that it reads open.
+            # The cursor is closed, because an unfinished statement would keep its
+            # snapshot open.
             with suppress(sqlite3.ProgrammingError):
                 cursor.close()
 
@@ -108,12 +108,12 @@ class SQLiteTable(Table):
         return [self._blob(key) for (key,) in rows]
 
     def _checked(self, row: tuple[Any, Any]) -> tuple[bytes, bytes]:
-        """Return the key and the record in a row."""
+        """Check the seal of a row, and return its key and record."""
         key = self._blob(row[0])
         return key, self._blob(row[1], key)
 
     def _blob(self, value: object, key: bytes = b"") -> bytes:
-        """Return a column of a row.
+        """Return the bytes in a column of a row.
 
         Raises:
             StoreCorruptError: The value has another type, because a page is damaged.

@@ -1,4 +1,4 @@
-"""Functions with which packages build the config of a nested call."""
+"""Functions with which other packages make the config of a nested call."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ def patch_configurable(
 def patch_config(config: Mapping[str, Any] | None, **changes: Any) -> Config:
     """Return *config* with the keys of *changes* that are not None.
 
-    The keys of ``configurable`` are added to those of *config*. New callbacks belong to
-    another call, so they remove the ``run_id`` and the ``run_name`` of *config*.
+    The keys of ``configurable`` are added to those of *config*. If there are new
+    callbacks, they are for another call, so the ``run_id`` and the ``run_name`` of
+    *config* are removed.
     """
     patched = dict(config or {})
     if changes.get("callbacks") is not None:
@@ -52,8 +53,8 @@ def patch_config(config: Mapping[str, Any] | None, **changes: Any) -> Config:
 
 
 def merge_configs(*configs: Mapping[str, Any] | None) -> Config:
-    """Return the union of *configs*: of two values for a key, the later one stays, but
-    tags, metadata, callbacks and ``configurable`` are merged.
+    """Return *configs* merged into one. If several have a key, the last one applies,
+    except that tags, metadata, callbacks and ``configurable`` are merged.
     """
     merged: Config = {"configurable": {}}
     for config in configs:

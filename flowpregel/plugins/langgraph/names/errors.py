@@ -52,9 +52,10 @@ class TaskNotFound(FlowPregelError):
 
 
 class LangGraphDeprecationWarning(DeprecationWarning):
-    """A use of a name that LangGraph has deprecated; flowpregel never warns of it.
+    """The warning about a name that LangGraph has deprecated. flowpregel never gives
+    it.
 
-    Programs name the class and its subclasses in filters of warnings.
+    Programs name this class and its subclasses in filters of warnings.
     """
 
 

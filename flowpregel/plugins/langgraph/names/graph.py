@@ -60,8 +60,8 @@ class GraphWithOldNames(StateGraph):
         options.setdefault("input_schema", input)
         target = node if action is None else action
         if _is_on_server(target):
-            # An OS thread is enough, because the work is done on the server. A worker
-            # process is not possible, because the client cannot be pickled.
+            # The node runs on an OS thread: the work is done on the server, and the
+            # client cannot be pickled for a worker process.
             options.setdefault("executor", "threads")
         return super().add_node(node, action, **options)
 

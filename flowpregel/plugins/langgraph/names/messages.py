@@ -32,9 +32,10 @@ __all__ = ["MessagesState", "add_identified_messages", "reduce_messages"]
 def add_identified_messages(left: Any = None, right: Any = None, **options: Any) -> Any:
     """Return *left* with the messages of *right*, as flowpregel's `add_messages` does.
 
-    As in LangGraph, the objects in *right* themselves get ids. So a reducer of a
-    program that calls this function gives a message the same id each time that it adds
-    it: in the state that a conditional edge reads, and at the end of the superstep.
+    As in LangGraph, the message objects in *right* themselves get ids. So if a
+    program's reducer calls this function several times with a message, for the state
+    that a conditional edge reads and at the end of the superstep, the message has the
+    same id each time.
 
     Args:
         left: The list, or one message.

@@ -13,8 +13,8 @@ def _graph_protocol() -> Any:
     try:
         from langchain_core.runnables import Runnable  # noqa: PLC0415
     except ImportError:
-        # Without langchain-core, `GraphProtocol` is `Pregel`: only a graph on a server
-        # needs langchain-core.
+        # Without langchain-core there are no graphs on servers, so `GraphProtocol` is
+        # `Pregel`.
         return Pregel
 
     class PregelProtocol(Runnable):  # type: ignore[type-arg]

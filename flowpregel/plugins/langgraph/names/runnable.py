@@ -113,8 +113,8 @@ class RunnableCallable(Runnable[Any, Any]):
         config: RunnableConfig | None,
         kwargs: dict[str, Any],
     ) -> Callable[[], Any]:
-        """Return *function* with all its arguments bound, including the values of the
-        run.
+        """Return *function* as a partial with all arguments, including the values of
+        the run that its parameters name.
         """
         arguments: Sequence[Any] = (input,)
         keywords: dict[str, Any] = {}

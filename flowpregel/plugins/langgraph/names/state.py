@@ -2,7 +2,7 @@
 
 LangGraph's engine puts them into ``configurable`` under ``__pregel_read`` and
 ``__pregel_send``. The import hook does the same with the functions of this module. They
-find the running node by its context, so they can be sent to other processes.
+find the running node by a context variable, so they can be pickled for other processes.
 """
 
 from __future__ import annotations

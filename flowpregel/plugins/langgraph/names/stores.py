@@ -63,7 +63,7 @@ def require_namespaces(op: Op) -> None:
 
 
 def refreshes(ttl_config: TTLConfig | None, refresh_ttl: bool | None = None) -> bool:
-    """Return whether a read of an item starts its time to live again."""
+    """Return whether reading an item restarts its time to live."""
     if refresh_ttl is not None:
         return refresh_ttl
     return bool((ttl_config or {}).get("refresh_on_read", True))

@@ -42,4 +42,4 @@ EMPTY_SEQ: tuple[str, ...] = ()
 
 
 class DeprecatedKwargs(TypedDict):
-    """Keyword arguments that LangGraph's functions accept no longer."""
+    """The keyword arguments that LangGraph's functions no longer accept."""
