@@ -1,5 +1,6 @@
 """Large results on Dask and on Ray: by the engine's own references, by our futures, and
-by handles of `stored`, in turns.
+by handles of `stored`, in turns. The time of the processors is measured beside that of
+the clock, because it depends less on what else the machine does.
 
 Run it with ``python -m tests.benchmarks.stored [turns]``, on a machine that does
 nothing else. The folder of the values is on the disk that ``FLOWPREGEL_BENCH_FOLDER``
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import psutil
 
 from flowpregel import Stored, stored
 from flowpregel.func import entrypoint, task
@@ -127,18 +129,36 @@ def on_ray() -> Iterator[tuple[Any, dict[str, Callable[[], Any]]]]:
         yield RayExecutor, {"chain": chain, "10 MB in and out": big}
 
 
-def measure(engine: str, turns: int) -> dict[str, list[float]]:
+def processor_seconds() -> float:
+    """Return the time that this process and those below it have used so far."""
+    this = psutil.Process()
+    used = 0.0
+    for process in (this, *this.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            used += times.user + times.system
+    return used
+
+
+def seconds_of(run: Callable[[], Any]) -> tuple[float, float]:
+    """Return the seconds of the clock and those of the processors for some work."""
+    before = processor_seconds()
+    seconds = work.seconds_of(run)
+    return seconds, processor_seconds() - before
+
+
+def measure(engine: str, turns: int) -> dict[str, list[tuple[float, float]]]:
     """Return the seconds of each kind of work, for each turn."""
-    seconds: dict[str, list[float]] = {}
+    seconds: dict[str, list[tuple[float, float]]] = {}
     with {"dask": on_dask, "ray": on_ray}[engine]() as (executor, bare):
         for turn in range(turns + 1):
-            times = {kind: work.seconds_of(run) for kind, run in bare.items()}
+            times = {kind: seconds_of(run) for kind, run in bare.items()}
             with executor() as ours, work.folder() as folder:
                 ours.submit(total, np.ones(1)).result()  # has started the workers
                 for kind, flow in flows_on(ours).items():
                     # Values of another turn would not be written again.
                     place = str(folder / kind)
-                    times[kind] = work.seconds_of(lambda: flow.run(place))  # noqa: B023
+                    times[kind] = seconds_of(lambda: flow.run(place))  # noqa: B023
             if turn:  # the first one starts worker processes
                 for kind, time in times.items():
                     seconds.setdefault(kind, []).append(time)
@@ -146,21 +166,23 @@ def measure(engine: str, turns: int) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    """Measure, and print the medians and the ratios."""
+    """Measure, and print the medians, and the ratios to those of the engine."""
     turns = int(sys.argv[1]) if sys.argv[1:] else 5
     for engine, module in {"dask": "distributed", "ray": "ray"}.items():
         if importlib.util.find_spec(module) is None:
             sys.stdout.write(f"skipped: {engine} is not installed\n")
             continue
         medians = {
-            kind: statistics.median(times)
+            kind: tuple(map(statistics.median, zip(*times, strict=True)))
             for kind, times in measure(engine, turns).items()
         }
-        for kind, seconds in medians.items():
-            bare = medians[kind.partition(",")[0]]
+        for kind, (seconds, used) in medians.items():
+            bare_seconds, bare_used = medians[kind.partition(",")[0]]
             sys.stdout.write(
-                f"| {engine} | {kind} | {seconds:.2f} s | {seconds / bare:.2f} x |\n"
+                f"| {engine} | {kind} | {seconds:.2f} s | {seconds / bare_seconds:.2f} "
+                f"x | {used:.2f} s of processors | {used / bare_used:.2f} x |\n"
             )
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

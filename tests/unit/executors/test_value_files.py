@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from flowpregel import Stored, stored
+from flowpregel._inspection.inert import InertCodec
 from flowpregel._pickling.digest import digest_of
 from flowpregel.errors import (
     ConfigurationError,
@@ -30,6 +31,7 @@ from flowpregel.errors import (
 )
 from flowpregel.executors import delete_stored
 from flowpregel.executors.value_files import write_value
+from flowpregel.storage.codec import PythonCodec
 
 LARGE = 50_000
 
@@ -119,6 +121,30 @@ def test_a_handle_shows_type_and_size(tmp_path: Path) -> None:
     assert "<stored bytes, 5.0 MB>" == repr(handle)
     assert len(pickle.dumps(handle)) < 500
     assert handle == pickle.loads(pickle.dumps(handle))
+
+
+RECORDED = (
+    b"p\x80\x05\x95F\x00\x00\x00\x00\x00\x00\x00\x8c\x1bflowpregel.executors.stored"
+    b"\x94\x8c\x06Stored\x94\x93\x94(\x8c\x07/v/1/ab\x94\x8c\x02ab\x94K\x03\x8c\x03int"
+    b"\x94t\x94R\x94."
+)
+"""A handle as the first version with handles has recorded it."""
+
+
+def test_a_recorded_handle_is_read() -> None:
+    """By later versions, too."""
+    handle: Any = Stored("/v/1/ab", "ab", 3, "int")
+
+    assert handle == PythonCodec().decode(RECORDED)
+    assert RECORDED == PythonCodec().encode(handle)
+
+
+def test_a_handle_is_shown_without_its_class() -> None:
+    """Its location is data, which only a full view has."""
+    shown = InertCodec().decode(RECORDED)
+
+    assert "Stored(type_name='int', nbytes=3)" == repr(shown)
+    assert {"location": "/v/1/ab", "digest": "ab"} == shown.data
 
 
 def test_a_call_is_known_by_the_content_wherever_the_file_is(tmp_path: Path) -> None:
