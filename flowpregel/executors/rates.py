@@ -88,7 +88,7 @@ class RateLog:
         return log
 
     def encoded(self) -> bytes:
-        """Return the log as a record for a store."""
+        """Return the log as bytes, for a record in a store."""
         pairs = [(entry.at, entry.tokens) for entry in self._entries]
         return json.dumps(pairs).encode()
 
@@ -164,7 +164,7 @@ class RateLog:
 
         Args:
             at: The time.
-            change: The tokens to add, or to give back if negative.
+            change: The number of tokens to add, or, if negative, to give back.
             seconds: The seconds of a period.
         """
         end = at + seconds / _CELLS
@@ -188,7 +188,7 @@ class _Booking:
     at: float | None = None
     """The time at which the call may start, once it is known."""
     error: Exception | None = None
-    """The error of the store, if there was one."""
+    """The error that the store has raised, if there was one."""
     is_started: bool = False
     is_forgotten: bool = False
 

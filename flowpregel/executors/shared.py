@@ -1,5 +1,5 @@
-"""Values for other processes: captured arguments, values in shared memory, and worker
-resources.
+"""Values for other processes: the pickled arguments of calls, values in shared memory,
+and objects that each worker makes once (resources).
 
 Arguments for a worker are pickled at the time of the call, with large buffers in shared
 memory that the worker will map. A task on an OS thread or event loop of this process
@@ -42,22 +42,25 @@ _made_here: Final[WeakValueDictionary[bytes, Shared[Any]]] = WeakValueDictionary
 _KEPT_UP_TO: Final = 64 << 20
 _by_key: Final[ContextVar[bool]] = ContextVar("flowpregel_shared_by_key", default=False)
 _LONGEST_WAIT: Final = 10.0
-"""Seconds that a call waits for room in shared memory before it uses other memory."""
+"""Seconds for which a call waits for room in shared memory before it uses private
+memory.
+"""
 pickled_handles: Final[ContextVar[list[Any]]] = ContextVar("flowpregel_pickled_handles")
 """The list to which handles of shared values (`Shared`) and packed results add
-themselves when they are pickled.
+themselves when they are pickled. So the caller knows which of them are among the
+arguments.
 """
 Parts: TypeAlias = Sequence[Any]
 """A pickle, and the large buffers that belong to it."""
 
 
 def write_parts(value: Any, allocate: Callable[[int], Any]) -> Parts:
-    """Return the pickled parts of *value*.
+    """Pickle *value*, and return the parts: the pickle and its large buffers.
 
     Args:
         value: The value.
-        allocate: A function that takes the size of a large part, and returns memory for
-            it, or None if there is none.
+        allocate: A function that takes the size of a large buffer, and returns shared
+            memory for it, or None if there is no room.
 
     Raises:
         Exception: *value* cannot be pickled.
@@ -82,7 +85,9 @@ def write_parts(value: Any, allocate: Callable[[int], Any]) -> Parts:
 
 
 def read_parts(parts: Parts) -> Any:
-    """Return the value in *parts*. Changing the value does not change *parts*."""
+    """Unpickle the value in *parts*, and return it. Changing the value does not change
+    *parts*.
+    """
     data, *buffers = map(memory.copy_on_write, parts)
     return pickle.loads(data, buffers=buffers)
 
@@ -122,9 +127,9 @@ class CapturedArguments(Arguments):
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Return a reduction that pickles this object as plain arguments."""
         if SENT_MODULES.get():
-            # The pickled parts refer to modules by name, and the other process may lack
-            # a module. So the arguments are pickled again, with the code of that
-            # module.
+            # The pickled parts refer to modules by name. If the other process lacks
+            # some of them, the arguments are pickled again, with the code of these
+            # modules.
             return Arguments, (self.args, self.kwargs)
         return _loaded, tuple(map(PickleBuffer, self._parts))
 
@@ -134,7 +139,7 @@ def _loaded(data: Any, *buffers: Any) -> Arguments:
 
 
 def runs_elsewhere(node: Node, default: Any) -> bool:
-    """Return whether calls of *node* are sent to another process.
+    """Return whether calls of *node* are executed in another process.
 
     Args:
         node: The node that is called.
@@ -155,7 +160,7 @@ def runs_elsewhere(node: Node, default: Any) -> bool:
 
 
 def captured(arguments: Arguments, *, may_wait: bool = False) -> Arguments:
-    """Return a copy of *arguments* that later changes do not affect.
+    """Return *arguments* in a form that later changes by the caller do not affect.
 
     Arguments that cannot be pickled are returned unchanged, except that each
     `PackedResult` becomes a copy of the result. The executor, which must pickle them
@@ -204,11 +209,11 @@ class PackedResult:
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         if SENT_MODULES.get():
-            # If the code of a module is sent by value, the value is pickled again,
-            # together with that code.
+            # If modules are sent by value, the result is pickled again, together with
+            # their code.
             return _itself, (self.value,)
-        # This object is added to the list, so that the arguments keep its shared memory
-        # in use until the call has ended.
+        # This object is added to the list, so that the arguments keep a reference to
+        # it, and its shared memory stays in use until the call has ended.
         pickled_handles.get([]).append(self)
         return _unpacked, tuple(map(PickleBuffer, self._parts))
 
@@ -252,7 +257,7 @@ def late_arguments(
     """Return the arguments of a call, with the futures among them replaced by their
     results. All of these futures must be done.
 
-    For another process, large results are packed.
+    If the call goes to another process, large results are replaced by a `PackedResult`.
 
     Args:
         node: The node that is called.
@@ -273,12 +278,12 @@ def late_arguments(
 
 def _packed_result(argument: Any) -> Any:
     """Return the result of *argument* as a `PackedResult`, if *argument* is a future
-    with a large result that only the library has. Otherwise, return *argument* with
+    with a large result that no user code has got yet. Otherwise, return *argument* with
     each future replaced by the future's result.
     """
-    # A result can stay packed only if no code outside the library has it. Such code
-    # might change the result, and each call must get the content that its arguments
-    # have at the time of the call.
+    # A packed result is used for several calls, so nothing may change it. If user code
+    # had got the result, it might change it, and each call must get the content at the
+    # time of the call.
     if not isinstance(argument, CallFuture) or not is_unexposed(argument):
         return with_results(argument)
     reference = _packed_results.get(argument)
@@ -320,13 +325,13 @@ os.register_at_fork(after_in_child=arena.cache_clear)
 
 
 class Shared(Generic[T]):
-    """A handle of a value in shared memory, which `shared` returns.
+    """A handle of a value in shared memory, returned by `shared`.
 
     The memory is freed with the last reference to the handle, at the end of a ``with``
     block, or by `close`. Tasks that already have the value keep it.
 
     Args:
-        key: The key of the value, unique bytes.
+        key: The unique bytes by which processes identify the handle.
         kind: The name of the value's type.
         digest: The digest of the value, or None to compute it at the first use.
         parts: The pickled value, in parts.
@@ -346,14 +351,14 @@ class Shared(Generic[T]):
         self._digest = digest
         self._parts = parts
         self._unused: Parts = ()
-        """The parts that were mapped copy-on-write for this handle, until the first
-        access to `value` uses them.
+        """The parts that were mapped copy-on-write for this handle. The first access to
+        `value` uses them without another copy.
         """
 
     @property
     def value(self) -> T:
-        """A new copy of the value at each access. Of a large array, only the parts that
-        are written to are really copied.
+        """A new copy of the value at each access. A large array is mapped
+        copy-on-write, so only the pages that are written to are really copied.
         """
         parts, self._unused = self._unused, ()
         if not parts:
@@ -387,8 +392,8 @@ class Shared(Generic[T]):
         pickled_handles.get([]).append(self)
         parts = self._open_parts
         if self._key not in _made_here:
-            # A task may write to the parts that this process has mapped, so the pickle
-            # gets copies of them.
+            # This process has mapped the parts for a task, which may write to them. So
+            # the pickle gets fresh copies.
             parts = [*map(memory.copy_on_write, parts)]
         wrap = PickleBuffer if protocol >= 5 else bytes
         return _received, (self._key, self._type, self._digest, *map(wrap, parts))
@@ -415,8 +420,8 @@ def shared(value: T) -> Shared[T]:
 
     A task that gets the handle as an argument receives the value. A handle inside an
     argument (in a list, a dict, an object) remains a handle, with the value in its
-    ``value`` attribute. In both cases the task may change the value, because it has its
-    own copy. Only the parts of the copy that it writes to take memory.
+    ``value`` attribute. In both cases the task has its own copy, and may change it.
+    Only the pages of the copy that it writes to take memory.
 
     The handle keeps a copy of *value*, made now. Recorded calls are found by the
     content of the value, which is hashed once. So a program that runs again, and shares
@@ -445,8 +450,8 @@ def shared(value: T) -> Shared[T]:
 
 
 def _allocate(size: int) -> Any:
-    """Return memory for a value. Only segments up to `_KEPT_UP_TO` bytes are reused for
-    other values.
+    """Return shared memory for a value. Only blocks of up to `_KEPT_UP_TO` bytes are
+    reused for other values.
     """
     buffer = arena().allocate(size) if size <= _KEPT_UP_TO else None
     return buffer or memory.allocate_alone(size)
@@ -454,8 +459,8 @@ def _allocate(size: int) -> Any:
 
 @contextmanager
 def sent_by_key() -> Iterator[None]:
-    """While the context is open, pickle handles that came from the coordinator as
-    references (keys) to the coordinator's handles.
+    """While the context is open, handles that came from the coordinator are pickled as
+    their keys, by which the coordinator finds its own handles.
     """
     token = _by_key.set(True)
     try:
@@ -465,8 +470,8 @@ def sent_by_key() -> Iterator[None]:
 
 
 def _received(key: bytes, kind: str, digest: str | None, *parts: Any) -> Shared[Any]:
-    """Return this process's own handle with this key, or else a new handle for the
-    received parts of the value.
+    """Unpickle a handle: return this process's own handle with this key, or else a new
+    one for the received parts of the value.
     """
     if (handle := _made_here.get(key)) is not None:
         return handle
@@ -478,7 +483,8 @@ def _received(key: bytes, kind: str, digest: str | None, *parts: Any) -> Shared[
 
 
 def _found(key: bytes, kind: str) -> Shared[Any]:
-    """Return the handle with this key, which this process created.
+    """Unpickle a handle that was sent by key: return the one that this process has
+    created.
 
     Raises:
         ValueError: The handle was freed.
@@ -499,11 +505,11 @@ _lock = threading.RLock()
 
 
 def _thing(make: Callable[[], T], teardown: Callable[[T], Any] | None) -> T:
-    """Return the resource of this process that *make* creates. If the resource does not
-    exist yet, create it.
+    """Return this process's resource of the function *make*. At the first call, create
+    it.
     """
-    # The resource is stored by the function's name, because a worker gets a new copy of
-    # *make* with each task.
+    # The key is the name of the function, not the function, because a worker may get a
+    # new copy of *make* with each task.
     key = make.__module__, make.__qualname__
     with _lock:
         if key not in _things:

@@ -1,11 +1,11 @@
-"""The files of stored values, in a local folder or an object store.
+"""The files in which values of `stored` are kept, in a local folder or an object store.
 
 A file is the encoded value (see `flowpregel.storage.codec`), and is never changed. The
 name is the SHA-256 of the content, so ``sha256sum`` can check a file. SHA-256 is used
 because processors have instructions for it.
 
-A local file is written under another name, synced and renamed, so that no reader sees
-a part of it. An object store shows an object only when all of it has arrived.
+A local file is written under another name, synced and renamed, so that no reader sees a
+part of it. In an object store, an object becomes visible only when it is complete.
 """
 
 from __future__ import annotations
@@ -37,18 +37,20 @@ _WITHOUT_THREAD: Final = "no-thread"
 without an id.
 """
 _LONGEST_NAME: Final = 200
-"""The number of bytes from which the name of a thread's folder is shortened. File
+"""The number of bytes above which the name of a thread's folder is shortened. File
 systems allow 255.
 """
 _KEPT_UP_TO: Final = 256 << 20
-"""The size, in bytes, up to which this process keeps the content that it read last."""
+"""The size, in bytes, up to which this process remembers the content of the file that
+it read last.
+"""
 _LOST: Final = (
     "if it is lost, take back the call that wrote it (`flowpregel redo`) and run again"
 )
 
 
 Parts: TypeAlias = Sequence[bytes | memoryview]
-"""The content of a file, in parts."""
+"""The content of a file, in parts that are written one after another."""
 
 
 class WrittenValue(NamedTuple):
@@ -61,7 +63,9 @@ class WrittenValue(NamedTuple):
 
 
 class ValueFiles(Protocol):
-    """The files of one file system. Each method gets the path in this file system."""
+    """The operations on the files of one file system. Each method gets a path in this
+    file system.
+    """
 
     is_local: bool
 
@@ -88,15 +92,15 @@ class _Content(NamedTuple):
 
 _NO_CONTENT: Final = _Content("", "", b"")
 _latest_content = _NO_CONTENT
-"""The content that this process has read last by fsspec, for tasks that get the same
-value one after the other.
+"""The content that this process read last by fsspec, because several tasks may get the
+same value one after the other.
 """
 
 
 def write_value(
     value: Any, folder: str | os.PathLike[str], thread_id: str | None
 ) -> WrittenValue:
-    """Write *value* to a file of a thread.
+    """Write *value* to a file in the folder of a thread.
 
     Args:
         value: The value.
@@ -128,7 +132,7 @@ def write_value(
 
 
 def _encoded_parts(value: Any) -> Parts:
-    """Return the parts of the encoded *value*.
+    """Encode *value*, and return the content of the file in parts.
 
     Raises:
         ValueEncodingError: *value* cannot be pickled. The message names the part.
@@ -138,7 +142,8 @@ def _encoded_parts(value: Any) -> Parts:
     except Exception as error:
         if is_from_handler(error):
             raise
-        # This codec searches for the part at fault, and raises the error that names it.
+        # This codec fails too, but with an error that names the part of *value* at
+        # fault.
         return [ValueCodec(None).encode(value, "a value for stored()")]
 
 
@@ -175,7 +180,9 @@ def read_value(location: str, digest: str) -> Any:
 
 
 def _verified_content(location: str, digest: str) -> bytes:
-    """Return the content of the file at *location*, which has this digest."""
+    """Return the content of the file at *location*, after a check that it has this
+    digest.
+    """
     global _latest_content
     latest = _latest_content
     if (location, digest) == (latest.location, latest.digest):
@@ -199,7 +206,8 @@ def _verified_content(location: str, digest: str) -> bytes:
             f"was changed: its SHA-256 is {actual}, not {digest}. Restore the file, "
             f"or delete it; {_LOST}",
         )
-    # The system keeps the content of local files in memory by itself.
+    # The content of a local file is not remembered here, because the operating system
+    # caches it.
     if not files.is_local and len(content) <= _KEPT_UP_TO:
         _latest_content = _Content(location, digest, content)
     return content
@@ -230,7 +238,7 @@ def delete_values(folder: str | os.PathLike[str], thread_id: str | None) -> None
 
 @contextmanager
 def _translated(location: str, action: str) -> Iterator[None]:
-    """Translate each error in the context into a `StoreError`, which names *location*.
+    """Raise a `StoreError` that names *location* in place of any error in the context.
 
     A `FileNotFoundError` is not translated.
     """
@@ -244,7 +252,7 @@ def _translated(location: str, action: str) -> Iterator[None]:
     except Exception as error:
         if is_from_handler(error):
             raise
-        # The clients of object stores have errors of their own.
+        # The clients of object stores raise errors of many other types.
         raise StoreError(
             f"{text} cannot be {action} from {HOST}: {type(error).__name__}: {error}; "
             "check the address, the rights and the network of this machine"
@@ -271,7 +279,7 @@ def _folder_of_thread(folder: str | os.PathLike[str], thread_id: str | None) -> 
 
 
 def _name_of_thread(thread_id: str | None) -> str:
-    """Return the name of a thread's folder, which differs for each thread."""
+    """Return the name of a thread's folder, which is unique to the thread."""
     if thread_id is None:
         return _WITHOUT_THREAD
     name = quote(thread_id, safe="", errors="surrogatepass")
@@ -335,12 +343,12 @@ class LocalFiles:
         sync_path(folder)
 
     def _write_draft(self, path: str, parts: Parts) -> None:
-        """Write a file under a hidden name, and rename it."""
+        """Write a file under a hidden name, sync it, and rename it."""
         folder = os.path.dirname(path)
         draft = os.path.join(folder, f".{os.path.basename(path)}-{token_hex(8)}")
         try:
-            # A file of `tempfile` would be private to this user, but the tasks of other
-            # machines may run as other users.
+            # `tempfile` is not used: its files are private to this user, but tasks on
+            # other machines may run as other users.
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             with open(os.open(draft, flags, 0o666), "wb", buffering=0) as file:
                 for part in parts:
@@ -374,7 +382,9 @@ def _has_size(path: str, size: int) -> bool:
 
 
 def _make_folder(folder: str) -> None:
-    """Create a folder with all folders above it, durably."""
+    """Create a folder, and all missing folders above it, and sync the changed
+    folders.
+    """
     if os.path.isdir(folder):
         return
     parent = os.path.dirname(folder)
@@ -423,5 +433,6 @@ class RemoteFiles:
         self._file_system.invalidate_cache()
         names = self._file_system.find(path)
         if names:
-            # The names are passed one by one, because a path with a `*` is a pattern.
+            # The paths of single files are passed, because a path with a `*` would be a
+            # pattern.
             self._file_system.rm(names)

@@ -423,7 +423,7 @@ class ItemFuture(Unresolved, Generic[R]):
         return self._chunk.sibling(is_call=is_call)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the exception of the item, or None."""
+        """Return the exception of the item, or None if it has not failed."""
         error = self._chunk.exception(timeout)
         if self._chunk.items is None:
             return error

@@ -106,7 +106,9 @@ class SizeTurns:
 
 
 Submit: TypeAlias = Callable[[Sequence[int], AllocationSize, Sequence[str]], None]
-"""A function that requests allocations of one size on some machines."""
+"""A function that requests allocations: it takes their numbers, their size, and the
+addresses of the machines that will do.
+"""
 
 
 class AllocationLedger:

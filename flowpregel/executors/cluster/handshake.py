@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 
 from flowpregel.executors.base import HOST
 
-# The package is taken from `sys.modules`, because modules may only import modules below
-# them, and the package is above.
+# The top-level package is taken from `sys.modules`, because the layers of this project
+# allow a module to import only from lower ones.
 _PACKAGE: Final = sys.modules[__name__.partition(".")[0]]
 _HOST: Final = "host"
 """The key of the machine's host name in its report."""

@@ -181,7 +181,7 @@ class LangGraphImporter(MetaPathFinder, Loader):
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Put the names that `MODULES` lists into *module*."""
+        """Set the objects that `MODULES` lists for *module* as its attributes."""
         name = module.__name__
         module.__doc__ = f"``{name}``, answered by flowpregel."
         for home, names in MODULES[name].items():

@@ -66,7 +66,9 @@ def keep_address(store: str, address: PageAddress) -> None:
 
 
 def _path_of(store: str) -> str | None:
-    """Return the path of the file with the address, or None if there is none."""
+    """Return the path of the file in which a store's address is kept, or None for a
+    store at a URL, which has no such file.
+    """
     if os.path.isdir(store):
         return os.path.join(store, _NAME)
     return f"{store}.{_NAME}" if os.path.isfile(store) else None

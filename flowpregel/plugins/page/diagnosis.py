@@ -1,4 +1,5 @@
-"""The answers about a run's errors, and about the time that the parts of a run took.
+"""The answers to the page's queries about a run's errors, and about the time that its
+parts took.
 
 A run may have a million calls, so a request reads only a part of the calls that
 changed. The answer has ``is_behind`` if more have changed, and the page asks again.

@@ -556,7 +556,9 @@ def _close_idle(idle: list[psycopg.Connection[Any]], pid: int) -> None:
 
 
 def connect_to_server(url: str) -> psycopg.Connection[Any]:
-    """Return a new connection that leaves no state in the server's session."""
+    """Return a new connection, with settings by which it leaves no state in the
+    server's session.
+    """
     options: Any = {"connect_timeout": 10, **_KEEPALIVES, **conninfo_to_dict(url)}
     # Prepared statements are turned off, because a connection pooler may switch to a
     # session that does not have them.

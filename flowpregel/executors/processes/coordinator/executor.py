@@ -239,7 +239,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
 
     def running(self) -> dict[JobKey, tuple[int, int]]:
         """Return the jobs that workers run now, without those that were already sent to
-        a worker and wait behind its running job.
+        a worker and wait behind the job that it runs.
         """
         now, monotonic, jobs = time.time_ns(), time.monotonic(), {}
         for worker in tuple(self._pool.workers):

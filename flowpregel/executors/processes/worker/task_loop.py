@@ -198,7 +198,9 @@ class Worker:
         return True
 
     def run(self) -> None:
-        """Execute the coordinator's messages until it stops the worker, or ends."""
+        """Act on the coordinator's messages (frames) until it stops the worker, or
+        ends.
+        """
         blocking = {**self._blocking, 0: True, 1: True, 2: True}
         self._state = ProcessState(self._streams.current, blocking)
         while (frame := self._link.next()) is not None:
