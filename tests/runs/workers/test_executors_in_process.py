@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from flowpregel._core.effects import Ended
-from flowpregel._core.records import Withdrawn
-from flowpregel._engine.inbox import LoopInbox
+from flowpregel._core.effects import Ended, StepContext
+from flowpregel._core.records import Kind, Node, Task, Withdrawn
+from flowpregel._engine.inbox import LoopInbox, RunInbox
 from flowpregel.channels import LastValue
 from flowpregel.checkpoint.memory import InMemorySaver
+from flowpregel.context import Job, RunInfo
+from flowpregel.executors.local import InlineExecutor
 from flowpregel.policies import RetryPolicy
 from flowpregel.pregel import NodeBuilder
 from tests.graphs import fan_out, graph, on_input
@@ -82,6 +84,21 @@ def test_a_task_that_ends_after_its_loop_was_closed_disturbs_nobody() -> None:
     thread.join()
 
     assert [Ended("t", 1, Withdrawn())] == mailbox.take(0)
+
+
+@pytest.mark.parametrize("has_saver", [False, True])
+def test_an_attempt_is_measured_only_if_its_run_is_stored(has_saver: bool) -> None:
+    """Otherwise no part of the program reads its span."""
+    mailbox, executor = RunInbox(), InlineExecutor(print)
+    task = Task("t", Node(name="n"), Kind.PULL, None, "p")
+    step = StepContext("", "", step=0, stop=1)
+    executor.start([Job(task, step, RunInfo(has_saver=has_saver))], mailbox)
+
+    executor.work()
+    (ended,) = mailbox.take(0)
+
+    assert isinstance(ended, Ended)
+    assert has_saver == (ended.span is not None)
 
 
 # -------------------------------------------------------------------- failing siblings

@@ -35,7 +35,12 @@ from flowpregel._core.records import (
     Returned,
     Withdrawn,
 )
-from flowpregel.channels import LastValue, NamedBarrierValue, UntrackedValue
+from flowpregel.channels import (
+    EphemeralValue,
+    LastValue,
+    NamedBarrierValue,
+    UntrackedValue,
+)
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import (
     GraphRecursionError,
@@ -450,6 +455,43 @@ def test_an_output_that_was_written_and_has_no_value_yet_is_not_shown() -> None:
     driver.run(1)
 
     assert [("values", {"all": None})] == driver.emitted
+
+
+@pytest.mark.parametrize("kind", [LastValue, EphemeralValue])
+def test_an_output_stays_that_of_the_last_superstep_that_wrote_it(kind: Any) -> None:
+    """Even if a later barrier empties its channel without a write."""
+    made = program(
+        node("m", writers=(lambda *_: [("shown", "m"), ("b", 1)],)),
+        node("n", triggers=("b",), writers=(lambda *_: [],)),
+        shown=kind(str),
+        b=LastValue(int),
+    )
+    driver = CrashDriver(made, None, Options(output_channels="shown"))
+
+    assert "m" == driver.run(1).values
+
+
+def test_an_output_that_no_stream_shows_is_read_once() -> None:
+    """An output may have hundreds of channels."""
+    reads: list[int] = []
+
+    class ReadValue(LastValue[int]):
+        """A value that notes when it is read."""
+
+        def get(self) -> int:
+            reads.append(super().get())
+            return reads[-1]
+
+    def show(value: int, _: Any) -> list[tuple[str, int]]:
+        return [("shown", value), *count_to_three(value, None)]
+
+    made = program(
+        node("n", lambda number: number + 1, writers=(show,)), shown=ReadValue(int)
+    )
+    driver = CrashDriver(made, None, Options(output_channels="shown"))
+
+    assert 3 == driver.run(0).values
+    assert [3] == reads
 
 
 # -------------------------------------------------------------------- stopping
