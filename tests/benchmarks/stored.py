@@ -129,22 +129,26 @@ def on_ray() -> Iterator[tuple[Any, dict[str, Callable[[], Any]]]]:
         yield RayExecutor, {"chain": chain, "10 MB in and out": big}
 
 
-def processor_seconds() -> float:
+def processor_times() -> dict[int, float]:
     """Return the time that this process and those below it have used so far."""
     this = psutil.Process()
-    used = 0.0
+    used = {}
     for process in (this, *this.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):
             times = process.cpu_times()
-            used += times.user + times.system
+            used[process.pid] = times.user + times.system
     return used
 
 
 def seconds_of(run: Callable[[], Any]) -> tuple[float, float]:
-    """Return the seconds of the clock and those of the processors for some work."""
-    before = processor_seconds()
+    """Return the seconds of the clock and those of the processors for some work.
+
+    Processes that end before the work does are left out.
+    """
+    before = processor_times()
     seconds = work.seconds_of(run)
-    return seconds, processor_seconds() - before
+    after = processor_times()
+    return seconds, sum(used - before.get(pid, 0.0) for pid, used in after.items())
 
 
 def measure(engine: str, turns: int) -> dict[str, list[tuple[float, float]]]:
