@@ -10,6 +10,7 @@ part of it. In an object store, an object becomes visible only when it is comple
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -340,7 +341,7 @@ class LocalFiles:
             self._write_draft(path, parts)
         # The folder is synced even if another process has written the file, because
         # that process may not have synced the folder yet.
-        sync_path(folder)
+        sync_folder(folder)
 
     def _write_draft(self, path: str, parts: Parts) -> None:
         """Write a file under a hidden name, sync it, and rename it."""
@@ -391,7 +392,17 @@ def _make_folder(folder: str) -> None:
     _make_folder(parent)
     with suppress(FileExistsError):
         os.mkdir(folder)
-    sync_path(parent)
+    sync_folder(parent)
+
+
+def sync_folder(folder: str) -> None:
+    """Make the names in a folder durable, if the file system can do that."""
+    try:
+        sync_path(folder)
+    except OSError as error:
+        # Some network file systems sync files, but refuse folders.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):
+            raise
 
 
 def _write_all(descriptor: int, data: bytes | memoryview) -> None:

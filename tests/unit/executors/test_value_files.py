@@ -30,8 +30,9 @@ from flowpregel.errors import (
     ValueEncodingError,
 )
 from flowpregel.executors import delete_stored
-from flowpregel.executors.value_files import write_value
+from flowpregel.executors.value_files import sync_folder, write_value
 from flowpregel.storage.codec import PythonCodec
+from flowpregel.storage.drafts import sync_path
 
 LARGE = 50_000
 
@@ -376,6 +377,18 @@ def test_a_remote_value_is_read_once_for_tasks_in_a_row() -> None:
     assert 1 == CountingFiles.reads
     assert ["2nd", "1st"] == [second.value, first.value]
     assert 3 == CountingFiles.reads
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_file_system_that_syncs_no_folders_will_do() -> None:
+    """Some network file systems refuse it, as /proc does; other errors are raised."""
+    with pytest.raises(OSError, match="Invalid argument"):
+        sync_path("/proc")
+
+    sync_folder("/proc")
+
+    with pytest.raises(FileNotFoundError):
+        sync_folder("/proc/absent")
 
 
 KILLED = """
