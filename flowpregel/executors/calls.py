@@ -209,11 +209,11 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         """Two flags. `_is_awaited` is True if a caller has waited for the call without
         a timeout. `_was_cancelled` is True if the call is recorded as cancelled.
         """
-        self._is_aside = False
+        self._is_awaited_by_other = False
         """True if the future is awaited by a coroutine that the body started, not by
         the body itself.
         """
-        self._told_after: int | None = None
+        self._calls_before_outcome: int | None = None
         """The number of calls that the body had made when the outcome reached the
         coroutine that awaited it, if the body had started that coroutine; else None.
         """
@@ -369,7 +369,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
 
         calls = self._open_calls
         home = None if calls is None else calls.home
-        self._is_aside = (
+        self._is_awaited_by_other = (
             not self.looked_at
             and home is not None
             and asyncio.current_task() is not home
@@ -377,13 +377,13 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         self.looked_at = True
         if not self.done():
             yield from _done_on(asyncio.get_running_loop(), self)
-        elif self._is_aside and self.failure is not None:
+        elif self._is_awaited_by_other and self.failure is not None:
             # Control passes to the event loop once before the failure is raised. So
             # coroutines that were started together with this one can still make their
             # calls first.
             yield
-        if self._is_aside and calls is not None:
-            self._told_after = calls.count
+        if self._is_awaited_by_other and calls is not None:
+            self._calls_before_outcome = calls.count
         if self.cancelled():
             raise asyncio.CancelledError
         return self.result()
@@ -415,9 +415,9 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         """
         calls = self._open_calls
         return (
-            self._is_aside
+            self._is_awaited_by_other
             and calls is not None
-            and self._told_after in (None, calls.count)
+            and self._calls_before_outcome in (None, calls.count)
         )
 
     def _look(self, how: str, timeout: float | None) -> float | None:

@@ -33,7 +33,7 @@ LIMITS: Final = "limits"
 """The name of the folder with the lock files of all slots, inside the folder of a
 store's lock files.
 """
-_LOOK_EVERY: Final = 0.9
+_CHECK_EVERY: Final = 0.9
 """Seconds after which the program tries again to lock slots that other programs hold,
 if it was not woken before. It is not always woken, because only some slots of a large
 limit are watched.
@@ -188,7 +188,7 @@ class CrossProcessLimit(Limit):
         """Return the time at which to try again, or infinity if this program holds all
         slots.
         """
-        return now + _LOOK_EVERY if len(self._held) < len(self._files) else inf
+        return now + _CHECK_EVERY if len(self._held) < len(self._files) else inf
 
     def close(self) -> None:
         """Release all slots. In a forked process, the parent keeps its slots."""

@@ -500,11 +500,11 @@ def _found(key: bytes, kind: str) -> Shared[Any]:
 
 # ------------------------------------------------ resources of a worker process
 
-_things: dict[tuple[str, str], Any] = {}
+_resources: dict[tuple[str, str], Any] = {}
 _lock = threading.RLock()
 
 
-def _thing(make: Callable[[], T], teardown: Callable[[T], Any] | None) -> T:
+def _resource_of(make: Callable[[], T], teardown: Callable[[T], Any] | None) -> T:
     """Return this process's resource of the function *make*. At the first call, create
     it.
     """
@@ -512,12 +512,12 @@ def _thing(make: Callable[[], T], teardown: Callable[[T], Any] | None) -> T:
     # new copy of *make* with each task.
     key = make.__module__, make.__qualname__
     with _lock:
-        if key not in _things:
-            _things[key] = make()
+        if key not in _resources:
+            _resources[key] = make()
             if teardown is not None:
-                atexit.register(teardown, _things[key])
-        thing: T = _things[key]
-        return thing
+                atexit.register(teardown, _resources[key])
+        value: T = _resources[key]
+        return value
 
 
 def resource(
@@ -544,4 +544,4 @@ def resource(
     """
     if make is None:
         return partial(resource, teardown=teardown)
-    return wraps(make)(partial(_thing, make, teardown))
+    return wraps(make)(partial(_resource_of, make, teardown))

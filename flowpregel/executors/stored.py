@@ -1,4 +1,5 @@
-"""Values in a folder or an object store, of which only handles travel.
+"""Values in files of a folder or an object store. Only small handles of them are sent
+between processes and recorded.
 
 ::
 
@@ -11,9 +12,10 @@
     the worker that needs the value ◄── FOLDER/THREAD/DIGEST, compared with the digest
 
 The file is complete and durable before the worker returns the handle. The handle is
-part of the record of the call, which is sealed, so a reader that compares the file with
-the digest in the handle knows that the run wrote this file. Workers need no key for
-that. Equal bytes have the same name, so a call that runs again may write them again.
+part of the record of the call, which is sealed (signed with the store's key). So if a
+file has the digest in the handle, the run has written it. Workers need no key to check
+that. Files with equal bytes have the same name, so a call that is repeated may write
+its file again.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ Folder: TypeAlias = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class Stored(Generic[T]):
-    """A handle of a value in a folder or an object store, which `stored` returns.
+    """A handle of a value in a folder or an object store, returned by `stored`.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -83,17 +85,18 @@ class Stored(Generic[T]):
         delete_value(self.location)
 
     def __flowpregel_digest__(self) -> str:
-        """Return the digest of the file, by which recorded calls are found. So it does
-        not matter in which folder an equal value is.
+        """Return the digest of the file, by which recorded calls are found. So a
+        recorded call is also found with a handle of an equal value in another folder.
         """
         return self.digest
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Tools that read a store without this class know these arguments by position.
+        # The order of these arguments must stay the same: tools that read a store
+        # without this class know them by position.
         return Stored, (self.location, self.digest, self.nbytes, self.type_name)
 
     def __flowpregel_text__(self) -> str:
-        """Return the text that represents the handle in the text of a call."""
+        """Return the string that shows the handle in the description of a call."""
         return repr(self)
 
     def __repr__(self) -> str:
@@ -189,7 +192,9 @@ def store_result(folder: Folder) -> Callable[[Callable[..., Any]], Callable[...,
 def _with_stored_result_async(
     function: Callable[..., Any], folder: Folder
 ) -> Callable[..., Any]:
-    """Return a function that awaits *function*, and stores the result."""
+    """Return an async function that awaits *function*, writes the result to *folder*,
+    and returns the handle.
+    """
 
     @wraps(function)
     async def with_stored_result(*args: Any, **kwargs: Any) -> Stored[Any]:

@@ -83,11 +83,11 @@ RUN_OPTIONS: Final[Mapping[str, Any]] = {
 """The options of a run and their defaults. The caller passes them as keyword arguments,
 among the arguments of the workflow.
 """
-_OF_INPUT: Final = ("id", "adopt", "again")
+_INPUT_OPTIONS: Final = ("id", "adopt", "again")
 """The options of a run that concern the use of the workflow's arguments. `Flow.answer`
 takes none of them, because it does not take the workflow's arguments.
 """
-_INSTEAD: Final[Mapping[str, str]] = {
+_ADVICE: Final[Mapping[str, str]] = {
     "map": (
         "write {name}.batch(inputs), or start each: [{name}.start(x, id=...) for x in "
         "inputs]"
@@ -574,7 +574,7 @@ class Flow(Pregel, Generic[P, R]):
         if self.checkpointer is None:
             raise _no_checkpointer(f"{self.name}.answer(..., id={run_id!r})")
         settings = {**RUN_OPTIONS, **self.run_options, **self.preset_options}
-        for name in _OF_INPUT:
+        for name in _INPUT_OPTIONS:
             del settings[name]
         for name, option in options.items():
             if name not in settings:
@@ -743,7 +743,7 @@ class Flow(Pregel, Generic[P, R]):
             [2, 4]
         """
         if inputs:
-            raise AttributeError(no_such_attribute(self, "workflow", "map", _INSTEAD))
+            raise AttributeError(no_such_attribute(self, "workflow", "map", _ADVICE))
         return super().map()
 
     def __call__(self, *_: Never, **__: Never) -> NoReturn:  # type: ignore[override]
@@ -761,7 +761,7 @@ class Flow(Pregel, Generic[P, R]):
             """Raise an error, with advice for names that other libraries use."""
             if name.startswith("_"):
                 raise AttributeError(name)
-            raise AttributeError(no_such_attribute(self, "workflow", name, _INSTEAD))
+            raise AttributeError(no_such_attribute(self, "workflow", name, _ADVICE))
 
     def _new_run(
         self,

@@ -297,7 +297,7 @@ class PlainMap:
         self._id = run_id
         self._progress = options.pop("progress", None)
         self._options: dict[str, Any] = {}
-        for name in _OF_THE_RUN:
+        for name in _RUN_OPTIONS:
             if name in options:
                 self._options[name] = options.pop(name)
         code_policy = options.get("on_code_change")
@@ -437,5 +437,5 @@ def _reported(results: Iterable[R], total: int | None) -> Iterator[R]:
         yield result
 
 
-_OF_THE_RUN: Final = ("adopt", "again", "on_conflict")
+_RUN_OPTIONS: Final = ("adopt", "again", "on_conflict")
 """The options of `map` and `imap` that are options of the run, not of the task."""

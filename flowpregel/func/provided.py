@@ -36,17 +36,17 @@ from flowpregel.func.options import TaskOptions
 from flowpregel.func.tasks import TaskFunction
 from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL, StopSignal, pauses
 
-_LOOK_EVERY: Final = 0.05
+_CHECK_EVERY: Final = 0.05
 """Seconds between two checks, while a command runs, whether the run was asked to stop.
 """
 _CHUNK: Final = 1 << 16
-_KEPT_ERRORS: Final = 1 << 14
+_STDERR_SIZE: Final = 1 << 14
 """The number of bytes at the end of a command's stderr that are kept for the error
 message if the command fails.
 """
 _STDERR: Final = 2
 """The file descriptor of stderr."""
-_AFTERWARDS: Final = 1.0
+_READ_AFTER_END: Final = 1.0
 """Seconds for which output is still read after the command has ended, because processes
 that it started may still write.
 """
@@ -143,7 +143,7 @@ def _read(process: subprocess.Popen[bytes], keep: int) -> tuple[str, str, bool]:
     assert process.stdout is not None
     assert process.stderr is not None
     output = StreamEnd(process.stdout, keep)
-    errors = StreamEnd(process.stderr, _KEPT_ERRORS, is_passed_on=True)
+    errors = StreamEnd(process.stderr, _STDERR_SIZE, is_passed_on=True)
     scope = current.get()
     stopping = StopSignal(nothing if scope is None else scope.run_client.is_ending)
     was_told = False
@@ -153,7 +153,7 @@ def _read(process: subprocess.Popen[bytes], keep: int) -> tuple[str, str, bool]:
             open_streams.register(stream.pipe, selectors.EVENT_READ, stream)
         while open_streams.get_map() and time.monotonic() < deadline:
             if process.poll() is not None:
-                deadline = min(deadline, time.monotonic() + _AFTERWARDS)
+                deadline = min(deadline, time.monotonic() + _READ_AFTER_END)
             if stopping and not was_told:
                 was_told = True
                 _signal(process, SIGTERM)
@@ -171,7 +171,7 @@ def _read_available(open_streams: selectors.BaseSelector) -> bool:
     Returns:
         True if a stream had data, or has ended.
     """
-    ready = open_streams.select(_LOOK_EVERY)
+    ready = open_streams.select(_CHECK_EVERY)
     for key, _ in ready:
         stream: StreamEnd = key.data
         if not stream.read():

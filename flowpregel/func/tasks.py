@@ -708,7 +708,7 @@ class TaskFunction(Generic[P, R]):
             """Raise an error, with advice for names that other libraries use."""
             if name.startswith("_"):
                 raise AttributeError(name)
-            raise AttributeError(no_such_attribute(self, "task", name, _INSTEAD))
+            raise AttributeError(no_such_attribute(self, "task", name, _ADVICE))
 
     def __repr__(self) -> str:
         return f"<task {self.name!r}>"
@@ -767,7 +767,7 @@ class _ByName:
 _AT_ONCE: Final = (
     "a call starts at once: write {name}(...), and .result() where its result is needed"
 )
-_INSTEAD: Final[Mapping[str, str]] = {
+_ADVICE: Final[Mapping[str, str]] = {
     "submit": _AT_ONCE,
     "delay": _AT_ONCE,
     "apply_async": ("write {name}(...); pass options as {name}.with_options(...)(...)"),
