@@ -50,8 +50,8 @@ def pool_command(
 ) -> Code:
     """Show or change the number of workers of a run under way.
 
-    Running calls continue: workers that are too many end after their calls. The change
-    holds until the pool is closed, for all runs of the pool.
+    Running calls continue. If the pool has too many workers, each surplus worker ends
+    after its call. The change holds until the pool is closed, for all its runs.
     """
     with targets.open_to_write(store, InertCodec()) as saver:
         targets.newest_checkpoint(saver, thread)
