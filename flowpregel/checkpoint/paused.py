@@ -74,7 +74,9 @@ class PausedRuns:
         """
         if self.everything:
             return "all"
-        if metadata.get(FLOW) in self.flows:
+        flow = metadata.get(FLOW)
+        # The user's own metadata may have a value of any type under this key.
+        if isinstance(flow, str) and flow in self.flows:
             return "flow"
         return "run" if thread_id in self.threads else ""
 

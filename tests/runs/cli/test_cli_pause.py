@@ -171,6 +171,21 @@ def test_pause_needs_one_selection(store: str, words: tuple[str, ...]) -> None:
     assert "pass RUN, --flow MODULE:FLOW, or --all" in result.stderr
 
 
+@pytest.mark.parametrize("label", [["x"], {"a": 1}, 7], ids=["list", "dict", "int"])
+def test_a_label_of_ones_own_stops_no_worker(
+    store: str, notes: Path, enqueue: Enqueue, label: object
+) -> None:
+    """The user's ``metadata=`` may have a ``flow`` that names no flow."""
+    with LMDBSaver(store) as saver:
+        flow = queue_flows.fail.copy({"checkpointer": saver, "executor": "inline"})
+        with pytest.raises(ValueError, match="b"):
+            flow.invoke("b", thread_id="b", metadata={"flow": label})
+    enqueue(queue_flows.note, str(notes), "a", id="a")
+
+    assert work(store).stdout == "done: a\n"
+    assert Code.OK == command(store, "wake", "--quiet").exit_code
+
+
 def test_a_flow_that_no_run_has_is_noted(store: str) -> None:
     """It is paused all the same, because the pause is for later runs too."""
     LMDBSaver(store).close()
