@@ -217,8 +217,8 @@ class _InterruptedChoice:
     looks: int = 0
 
     def threads(self) -> list[ThreadInfo]:
-        """Return the threads of the dead runs. When none is left, ask the process to
-        end.
+        """Return the threads of the dead runs. When the run is done, ask the process to
+        end: as long as it is under way, it is not dead either.
         """
         self.looks += 1
         if self.looks == 1:
@@ -226,7 +226,8 @@ class _InterruptedChoice:
         if self.looks == 4:
             self.server.start()
         threads = self.choice.threads()
-        if not threads:
+        run = self.choice.reader.thread("a")
+        if run is not None and run.status == "done":
             signal.raise_signal(signal.SIGTERM)
         return threads
 
