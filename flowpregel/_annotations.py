@@ -1,10 +1,23 @@
-"""The resolved annotations of classes and functions, and their outer wrappers."""
+"""The annotations and signatures of classes and functions.
+
+Python 3.14 evaluates annotations only when they are read, and a name in them may be
+undefined while a program runs: one that is imported under ``if TYPE_CHECKING``. So
+annotations that need not be resolved are read in a form that leaves such names
+unresolved.
+"""
 
 from __future__ import annotations
 
+import inspect
+import sys
 import typing
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
+
+if sys.version_info >= (3, 14):
+    import annotationlib
+
+    _UNRESOLVED = annotationlib.Format.FORWARDREF
 
 
 def without(
@@ -34,4 +47,47 @@ def hints_of(
     try:
         return typing.get_type_hints(target, include_extras=extras)
     except Exception:  # noqa: BLE001 - annotations may be any text
-        return dict.fromkeys(getattr(target, "__annotations__", {}), Any)
+        return dict.fromkeys(annotations_of(target), Any)
+
+
+def annotations_of(target: Any) -> dict[str, Any]:
+    """Return the annotations of a class or a function itself, without those of base
+    classes. The result is empty if *target* is any other object.
+    """
+    try:
+        if sys.version_info >= (3, 14):
+            return annotationlib.get_annotations(target, format=_UNRESOLVED)
+        return inspect.get_annotations(target)
+    except TypeError:
+        return {}
+
+
+def annotation_sources(function: Any) -> dict[str, str]:
+    """Return the annotations of a function as source text. Before Python 3.14, only
+    those that are written as text are returned as text.
+    """
+    if sys.version_info >= (3, 14):
+        return annotationlib.get_annotations(
+            function, format=annotationlib.Format.STRING
+        )
+    return inspect.get_annotations(function)
+
+
+def copy_annotations(function: Any, copy: Any) -> None:
+    """Give *copy* the annotations of *function*."""
+    try:
+        copy.__annotations__ = function.__annotations__
+    except NameError:
+        copy.__annotate__ = function.__annotate__
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a callable.
+
+    Raises:
+        TypeError: *function* is not callable.
+        ValueError: *function* is written in C, and its signature is not known.
+    """
+    if sys.version_info >= (3, 14):
+        return inspect.signature(function, annotation_format=_UNRESOLVED)
+    return inspect.signature(function)

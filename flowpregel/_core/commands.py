@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+from flowpregel._annotations import signature_of
 from flowpregel._code.values import target_of_partial
 from flowpregel.errors import ConfigurationError
 from flowpregel.policies import TimeoutPolicy
@@ -213,7 +214,7 @@ def name_of(target: Any) -> str:
 def injections_of(target: Any, takes_input: bool) -> tuple[Injection, ...]:
     """Return the parameters of *target* that the run fills in by name."""
     try:
-        parameters = [*inspect.signature(target).parameters.values()]
+        parameters = [*signature_of(target).parameters.values()]
     except (TypeError, ValueError):
         return ()
     injections = []

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowpregel import errors
+from flowpregel._annotations import annotations_of
 from flowpregel._core import ids, records
 from flowpregel._core.barrier import (
     TO_NODE,
@@ -130,7 +131,7 @@ def update_writes(update: Any) -> list[Write]:
         return list(update.items())
     if isinstance(update, list | tuple) and all(_is_pair(item) for item in update):
         return list(update)
-    annotations = getattr(type(update), "__annotations__", None)
+    annotations = annotations_of(type(update))
     if not annotations:
         return [("__root__", update)]
     values = ((name, getattr(update, name, None)) for name in annotations)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
+from flowpregel._annotations import signature_of
 from flowpregel._core.files import FileContent, with_files
 from flowpregel._core.records import Arguments, Node
 from flowpregel._pickling.digest import have_equal_content, plain_digest
@@ -101,7 +102,7 @@ class Spelling:
 def spelling_of(function: Any) -> Spelling:
     """Return the `Spelling` of *function*."""
     try:
-        return _spelling(inspect.signature(function))
+        return _spelling(signature_of(function))
     except (TypeError, ValueError):
         return Spelling()
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
 
+from flowpregel._annotations import signature_of
 from flowpregel._core.barrier import PUSHED
 from flowpregel._core.effects import (
     Effect,
@@ -372,7 +373,7 @@ def _by_parameter(
     parameters.
     """
     try:
-        signature = inspect.signature(function)
+        signature = signature_of(function)
         bound = signature.bind_partial(*args, **kwargs)
     except (TypeError, ValueError):
         # Either the arguments do not fit, and the call will fail, or the function is

@@ -11,6 +11,7 @@ from functools import cache
 from types import CodeType, FunctionType
 from typing import Any, Final
 
+from flowpregel._annotations import annotation_sources
 from flowpregel._code.classes import class_of_main, is_importable
 
 PROTOCOL: Final = 5
@@ -68,9 +69,29 @@ def by_value_pickler() -> Any:
             """Return cloudpickle's own reduction of *obj*: a function that rebuilds it,
             and the arguments of this function.
             """
-            return super().reducer_override(obj)
+            try:
+                return super().reducer_override(obj)
+            except NameError:
+                return _reduced_with_sources(super().reducer_override, obj)
 
     return WithoutVariables
+
+
+def _reduced_with_sources(reduce: Callable[[Any], Any], function: Any) -> Any:
+    """Return cloudpickle's reduction of a function that has text as annotations.
+
+    cloudpickle reads the annotations. Python 3.14 evaluates them only then, which
+    raises a `NameError` if a name in them is undefined.
+    """
+    annotate = getattr(function, "__annotate__", None)
+    if annotate is None:
+        # The error has another reason, so it is raised again.
+        return reduce(function)
+    function.__annotations__ = annotation_sources(function)
+    try:
+        return reduce(function)
+    finally:
+        function.__annotate__ = annotate
 
 
 def _is_annotate_function(obj: Any) -> bool:

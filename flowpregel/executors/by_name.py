@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import atexit
 import concurrent.futures
-import inspect
 import threading
 from collections.abc import Callable, Hashable
 from typing import Any, Final, cast
 
+from flowpregel._annotations import signature_of
 from flowpregel._entry_points import (
     EXECUTORS,
     extra_hint,
@@ -117,7 +117,7 @@ def check_executor(value: Any) -> Any:
 def _check_takes_no_arguments(function: Callable[..., Any]) -> None:
     """Raise a `ConfigurationError` if *function* needs arguments."""
     try:
-        parameters = inspect.signature(function)
+        parameters = signature_of(function)
     except ValueError:
         return  # A function in C that does not state its parameters is not checked.
     try:

@@ -4,10 +4,10 @@ result.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from flowpregel._annotations import signature_of
 from flowpregel.executors.calls import Unresolved
 
 _MOST: Final = 100_000
@@ -96,9 +96,7 @@ def _attribute_items(value: Any) -> Iterator[tuple[str, Any]]:
 def _parameters_of(func: Callable[..., Any] | None) -> list[str]:
     """Return the names of the parameters that may be passed by position."""
     try:
-        parameters = (
-            inspect.signature(func).parameters.values() if func is not None else ()
-        )
+        parameters = signature_of(func).parameters.values() if func is not None else ()
     except (TypeError, ValueError):
         return []
     return [

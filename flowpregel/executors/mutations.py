@@ -8,10 +8,10 @@ digest of the arguments before and after the call.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
+from flowpregel._annotations import signature_of
 from flowpregel._core.effects import Notice
 from flowpregel._core.records import Arguments
 from flowpregel._pickling.copies import IMMUTABLE
@@ -128,7 +128,7 @@ def _parameter_name(function: Any, position: Position) -> str:
     if isinstance(position, str):
         return position
     try:
-        parameters = [*inspect.signature(function).parameters.values()]
+        parameters = [*signature_of(function).parameters.values()]
     except (TypeError, ValueError):
         parameters = []
     for index, parameter in enumerate(parameters):

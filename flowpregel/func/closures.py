@@ -16,6 +16,7 @@ from functools import lru_cache
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
+from flowpregel._annotations import copy_annotations
 from flowpregel._core.records import Node
 from flowpregel.executors.processes.wire.references import cell_content, is_empty
 
@@ -128,7 +129,7 @@ def _copy_of(function: FunctionType, closure: tuple[CellType, ...]) -> FunctionT
         closure,
     )
     copy.__kwdefaults__ = function.__kwdefaults__
-    copy.__annotations__ = function.__annotations__
+    copy_annotations(function, copy)
     copy.__qualname__ = function.__qualname__
     copy.__module__ = function.__module__
     copy.__doc__ = function.__doc__

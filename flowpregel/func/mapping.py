@@ -29,6 +29,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
+from flowpregel._annotations import signature_of
 from flowpregel._core.chunks import ItemOutcomes, ItemsFailed
 from flowpregel._core.commands import CallTarget, call_target_of
 from flowpregel._core.ids import CallKey
@@ -328,7 +329,7 @@ def redacted_positions(
     if not hidden:
         return frozenset()
     positions = {}
-    for index, parameter in enumerate(inspect.signature(func).parameters.values()):
+    for index, parameter in enumerate(signature_of(func).parameters.values()):
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             positions[parameter.name] = index
     if unknown := [name for name in hidden if name not in positions]:
@@ -344,7 +345,7 @@ def positional_parameters(func: Callable[..., Any]) -> tuple[str, ...]:
     empty tuple if they are not known.
     """
     try:
-        parameters = inspect.signature(func).parameters.values()
+        parameters = signature_of(func).parameters.values()
     except (TypeError, ValueError):
         return ()
     kinds = (

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from flowpregel._annotations import signature_of
 from flowpregel._core.commands import Command, injections_of
 from flowpregel._core.records import Arguments
 from flowpregel._text import did_you_mean
@@ -139,7 +140,7 @@ def parameters_of(func: Callable[..., Any], name: str) -> FlowParameters:
     *func* cannot be read, assume one positional parameter.
     """
     try:
-        signature = inspect.signature(func)
+        signature = signature_of(func)
     except (TypeError, ValueError):
         only = inspect.Parameter("input", inspect.Parameter.POSITIONAL_ONLY)
         return FlowParameters(name, inspect.Signature([only]))

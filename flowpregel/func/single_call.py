@@ -18,6 +18,7 @@ from typing import (
     overload,
 )
 
+from flowpregel._annotations import signature_of
 from flowpregel._core.program import names
 from flowpregel._core.records import Arguments
 from flowpregel._core.spelling import is_default
@@ -199,7 +200,7 @@ def call_parameters_of(task: Any, instance: tuple[Any, ...]) -> CallParameters:
     filled_in = {injection.name for injection in callee.injections}
     function: Any = callee.func or callee.coroutine
     try:
-        parameters = [*inspect.signature(function).parameters.values()]
+        parameters = [*signature_of(function).parameters.values()]
     except (TypeError, ValueError):
         parameters = [*_ANY.parameters.values()]
     bindable: list[inspect.Parameter] = []

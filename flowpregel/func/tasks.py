@@ -28,6 +28,7 @@ from typing import (
     overload,
 )
 
+from flowpregel._annotations import signature_of
 from flowpregel._code.digest import CodeDigest, KeptDigest
 from flowpregel._code.sources import UNSEEN, note_code
 from flowpregel._code.values import cells_of
@@ -758,7 +759,7 @@ class _ByName:
     @property
     def __signature__(self) -> inspect.Signature:
         """The parameters of the function, for messages that name its arguments."""
-        return inspect.signature(self._task.func)
+        return signature_of(self._task.func)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return attrgetter("func"), (self._task,)

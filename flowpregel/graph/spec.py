@@ -15,7 +15,7 @@ from functools import partial
 from types import GenericAlias, UnionType
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from flowpregel._annotations import hints_of, without
+from flowpregel._annotations import hints_of, signature_of, without
 from flowpregel._code.values import target_of_partial
 from flowpregel._core.commands import Command, call_target_of, name_of
 from flowpregel.channels import BinaryOperatorAggregate, DeltaChannel, LastValue
@@ -66,7 +66,7 @@ class Schema:
         if not is_dataclass(self.typ):
             return frozenset()
         make: Any = self.typ
-        parameters = inspect.signature(make).parameters.values()
+        parameters = signature_of(make).parameters.values()
         return frozenset(
             parameter.name
             for parameter in parameters
@@ -158,7 +158,7 @@ def _declared(key: str, annotation: Any) -> BaseChannel[Any, Any] | None:
 
 def _check_reducer(key: str, reducer: Callable[..., Any]) -> None:
     try:
-        signature = inspect.signature(reducer)
+        signature = signature_of(reducer)
     except (TypeError, ValueError):
         # Some built-in functions have no signature, so they cannot be checked.
         return
@@ -204,7 +204,7 @@ def input_schema_of(target: Any) -> type[Any] | None:
     function = _annotated_function(target)
     if function is None:
         return None
-    first = next(iter(inspect.signature(function).parameters), "")
+    first = next(iter(signature_of(function).parameters), "")
     hint = hints_of(function).get(first)
     return hint if isinstance(hint, type) and hints_of(hint) else None
 

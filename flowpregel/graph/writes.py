@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
+from flowpregel._annotations import annotations_of
 from flowpregel._core.commands import CallTarget, Command, Send
 from flowpregel._core.effects import Notice
 from flowpregel._core.records import TASKS, Write
@@ -146,7 +147,7 @@ class NodeWriter:
         Raises:
             InvalidUpdateError: The class of *update* has no annotations.
         """
-        if not any(inspect.get_annotations(base) for base in type(update).__mro__):
+        if not any(annotations_of(base) for base in type(update).__mro__):
             raise InvalidUpdateError(
                 f"Expected dict, got {update!r} from node {self.node!r}: return a dict "
                 "with keys of the state, an object with them, a Command, or None "

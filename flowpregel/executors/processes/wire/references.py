@@ -29,6 +29,7 @@ import re
 import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import fields
 from enum import Enum, EnumMeta
@@ -297,8 +298,11 @@ class _Search:
         # not visit it.
         self._seen[id(function.__dict__)] = function.__dict__
         self._pending += self.references.add(_parts_of_function, function)
-        if function.__annotations__:
-            self._visit_mapping(function.__annotations__)
+        # In Python 3.14 a name in an annotation may be undefined. The annotations are
+        # then pickled as text.
+        with suppress(NameError):
+            if function.__annotations__:
+                self._visit_mapping(function.__annotations__)
         if names := tuple(_extract_code_globals(function.__code__)):
             self._pending += self.references.add(
                 _globals_of, (function.__globals__, names)
