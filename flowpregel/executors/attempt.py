@@ -460,7 +460,9 @@ def _entered(
 def call(
     callee: CallTarget, value: Any, scope: Scope, *, prefer_async: bool = False
 ) -> Any:
-    """Call *callee* with *value* and the objects that it requests by name."""
+    """Call *callee* with *value* (the input or the arguments), and with the objects,
+    such as ``runtime``, that it takes as parameters.
+    """
     target = callee.func
     if target is None or (prefer_async and callee.coroutine is not None):
         target = callee.coroutine

@@ -68,7 +68,7 @@ class ExecutorCheck(NamedTuple):
     """A line of ``flowpregel doctor`` about an executor."""
 
     name: str
-    """The subject of the check."""
+    """The subject of the check, such as the name of a machine."""
     ok: bool
     """True if the check succeeded, False if a run would fail."""
     finding: str
@@ -99,8 +99,8 @@ class Backlog:
             return self.size > self.limit
 
     def hold(self, release: Callable[[], None]) -> bool:
-        """Register *release*, to be called when the run has handled all events that
-        were posted.
+        """Register *release*, a function that is called when the run has handled all
+        events that were posted.
 
         If the run has already handled them, return False, and never call *release*.
         """
@@ -110,7 +110,9 @@ class Backlog:
             return bool(self.size)
 
     def clear(self) -> None:
-        """Note that the run has handled all events."""
+        """Note that the run has handled all events, and release the tasks that wait for
+        that.
+        """
         with self._lock:
             self.size, self.limit = 0, BACKLOG
             held, self._held = self._held, []

@@ -110,7 +110,7 @@ class OpenCalls(set["CallFuture[Any]"]):
     count = 0
     """The number of calls that the attempt has made."""
     before_first: Callable[[], None] = staticmethod(nothing)
-    """A function that is called before the attempt makes its first call."""
+    """A function that is called just before the attempt makes its first call."""
     pid = 0
     """The pid of the process in which the attempt runs, or 0 for no check of the
     process.

@@ -111,14 +111,14 @@ class LocalRunClient(RunClient):
         process.
         """
         self.open_calls: OpenCalls = OpenCalls()
+        """The calls of the attempt that have not succeeded. A call that succeeds is
+        removed, so that its result is freed when the caller drops it.
+        """
         self.open_calls.pid, self.open_calls.task = os.getpid(), job.task.node.name
         if before_first is not None:
             self._backlog = mailbox.backlog
             self.open_calls.before_first = before_first
         self.open_calls.cancel = partial(_cancel, ref(mailbox), job.key)
-        """The calls of the attempt that have not succeeded. A call that succeeds is
-        dropped, so that its result is freed when the caller drops it.
-        """
 
     def channels(self, names: Sequence[str]) -> None:
         """Return None, because a task in this process can already read all channels of
@@ -225,8 +225,8 @@ class LocalRunClient(RunClient):
 
 
 def _wait_for_run(backlog: Backlog) -> None:
-    """Wait until the run has handled all events, since it starts calls more slowly than
-    this task makes them.
+    """Wait until the run has handled all events, because this task makes calls faster
+    than the run starts them.
     """
     caught_up = threading.Event()
     if backlog.hold(caught_up.set):
@@ -463,7 +463,7 @@ class InlineExecutor(Executor):
     def __init__(self, turn: Callable[[CallFuture[Any]], None]) -> None:
         self._turn = turn
         self.waiting: Waiting = deque()
-        """The jobs that wait for this OS thread."""
+        """The jobs that wait to run on the OS thread of the run."""
         self._running: list[JobKey] = []
         """The jobs that have begun, in this order. The last one runs. The others wait
         for calls that they have made.

@@ -46,8 +46,8 @@ name of the rate, and a function from the old record to the new record and a res
 """
 _MOMENT: Final = 1e-6
 _SHARE_AHEAD: Final = 0.05
-"""The fraction of a rate's tokens that may be booked, together with the next call, for
-the calls behind it.
+"""The fraction of a rate's tokens that a run may book for the calls behind its next
+call, in the same transaction.
 """
 _CELLS: Final = 1_000
 """The number of parts (cells) into which a period is divided. The bookings of one cell
@@ -57,7 +57,7 @@ are stored together as one entry.
 
 @dataclass(slots=True)
 class _Spent:
-    """An entry of a log: the tokens that are spent at a time."""
+    """An entry of a log: the number of tokens that are booked for a time."""
 
     at: float
     tokens: float

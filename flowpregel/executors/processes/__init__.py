@@ -37,8 +37,8 @@ __all__ = ["ProcessExecutor", "default_pool"]
 
 
 def __getattr__(name: str) -> Any:
-    # The executor is imported on first use, because a worker imports this package only
-    # for its task loop, and should not load the rest.
+    # The executor is imported on first use, because a worker process imports this
+    # package too, but needs only the task loop.
     if name in __all__:
         from flowpregel.executors.processes.coordinator import executor  # noqa: PLC0415
 

@@ -142,7 +142,9 @@ def is_meant_for_program(error: BaseException) -> bool:
 
 
 def unreadable_result(task: str, error: BaseException) -> Raised:
-    """Return the outcome of *task* if unpickling its result has raised *error*."""
+    """Return the outcome of a task whose result could not be unpickled, because of
+    *error*.
+    """
     cause = f"{type(error).__name__}: {error} (in the coordinator)"
     return Raised(TaskSerializationError(task, "the result", "result", cause))
 
@@ -190,7 +192,7 @@ class UnreadChunk(_FromTask):
 
 @dataclass(slots=True, eq=False)
 class UnreadCall(_FromTask):
-    """A call of a task, or another request that the run answers."""
+    """A call that a task makes, or another request of a task that the run answers."""
 
     decode: Callable[[InFlight, bytes], Request]
 

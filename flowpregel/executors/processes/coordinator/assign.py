@@ -185,7 +185,9 @@ class InFlight:
     *body*.
     """
     execution: Execution = field(default_factory=Execution)
-    """The last execution of the task. Its worker is None while the task waits."""
+    """The latest execution of the task. While the task waits, `Execution.worker` is
+    None.
+    """
     failed_starts: int = 0
     """The number of times that a worker got the task and died before it began any
     task.
@@ -383,7 +385,7 @@ class TaskQueue:
 
 
 def _oldest_of(levels: Iterable[Mapping[object, _RunTasks]]) -> InFlight:
-    """Return the task that has waited longest."""
+    """Return the waiting task that arrived first."""
     heads: list[InFlight] = []
     for runs in levels:
         for run in runs.values():
@@ -521,7 +523,7 @@ class PoolLimits(NamedTuple):
     size: int
     """The number of workers that run tasks at the same time."""
     keep: int = 0
-    """The number of workers that are kept even if no task waits."""
+    """The number of workers that the pool keeps running even if no task waits."""
     batch: int = LARGEST_BATCH
     """The maximum number of tasks that are sent to a worker at once."""
     amounts: Mapping[str, float] = MappingProxyType({"cpus": inf})
@@ -540,7 +542,7 @@ class Assignment:
     sends: list[tuple[int, list[InFlight]]] = field(default_factory=list)
     """The tasks to send: pairs of a worker's index and the tasks for this worker."""
     lacking: set[str] = field(default_factory=set)
-    """The names of the resources that waiting tasks lack."""
+    """The names of the resources for which tasks wait."""
     stuck: tuple[InFlight, str] | None = None
     """A task that can never start, and the name of the resource that it lacks, which is
     held by tasks that wait for their calls. None if there is no such task.

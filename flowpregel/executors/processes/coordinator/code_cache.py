@@ -58,7 +58,7 @@ _LARGE: Final = 1 << 20
 
 @dataclass(slots=True, eq=False)
 class Packing:
-    """The last packed form of one node."""
+    """The latest packed form of one node."""
 
     node: Node
     """The node. Because this record refers to it, no other object can get its id, which
@@ -226,7 +226,8 @@ class CalledNodes:
         self._received: RecentlyUsed[bytes, ReceivedCode] = RecentlyUsed()
 
     def node_of(self, data: bytes) -> Node:
-        """Return the node that was packed as *data*.
+        """Return the node in *data*, unpickled, or the same object as for an earlier
+        call with equal bytes.
 
         Raises:
             BaseException: Any error that unpickling a part raises.

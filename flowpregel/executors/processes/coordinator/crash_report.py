@@ -50,7 +50,8 @@ def reap(process: Any) -> tuple[int | None, int | None] | None:
 
 
 def memory_sizes(pid: int) -> dict[str, int]:
-    """Return the kernel's memory figures for a process, in bytes, by name.
+    """Return the kernel's memory figures for a process, such as its peak, in bytes, by
+    their name in ``/proc``.
 
     The dict is empty if the system has no such figures.
     """

@@ -385,7 +385,9 @@ def _chunks_of(
 def _call_each(
     fn: Callable[..., Result], chunk: Iterable[tuple[Any, ...]]
 ) -> list[Result]:
-    """Call *fn*, in a worker, with each of the arguments in *chunk*."""
+    """Call *fn* with each of the arguments in *chunk*, and return the results. This
+    runs in a worker.
+    """
     return [fn(*args) for args in chunk]
 
 
@@ -447,7 +449,9 @@ class PoolFuture(LazyFuture[Any]):
             fn(self)
 
     def post(self, *events: Event | UnreadEvent) -> None:
-        """Settle the future when the call has ended."""
+        """Receive the events of the call, and settle the future when one of them is its
+        end.
+        """
         for event in events:
             if (
                 isinstance(event, Ended | UnreadEnd)

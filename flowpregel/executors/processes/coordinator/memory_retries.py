@@ -50,7 +50,7 @@ class MemoryNotice(UnreadEvent):
     is_plain = False
 
     def read(self) -> Emitted:
-        """Return the notice, as an event of the task."""
+        """Return the notice as an event for the run."""
         # The description of the call is made only here, on the OS thread of the run,
         # because the call's arguments may have to be unpickled for it.
         call = self.task.call or self.task.name

@@ -110,10 +110,10 @@ class Pool(TaskPool):
             # after each task.
             self._batch = 1
         self._keep = 0
-        """The number of workers that are kept even if no task waits."""
+        """The number of workers that the pool keeps running even if no task waits."""
         self._failed_starts = 0
         self._is_resized = False
-        """True if the size of the pool was changed after it had started."""
+        """True if the user has changed the size of the running pool."""
         self._guard = Guard()
         self._oom_kills = crash_report.count_oom_kills()
         self._oom_until = 0.0
@@ -499,7 +499,7 @@ class Pool(TaskPool):
 
     def refuse(self, task: InFlight, worker: WorkerProcess) -> None:
         """Kill *worker* if it still has *task*, because a message of the task cannot be
-        read.
+        unpickled.
         """
         if task.execution.worker is worker:
             # no mutant: This reason appears in no message.

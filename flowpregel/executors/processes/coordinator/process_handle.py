@@ -98,7 +98,9 @@ class WorkerConnections:
             self._ends = near.pop_all()
 
     def prepare(self) -> None:
-        """Make the coordinator's ends non-blocking and not inheritable."""
+        """Make the descriptors of the coordinator's ends non-blocking and not
+        inheritable.
+        """
         os.set_inheritable(self.tokens, False)
         self.link.setblocking(False)
         for fd in (self.tokens, self.tokens_write, self.stdout, self.stderr):
@@ -145,7 +147,9 @@ class ProcessHandle:
     """
 
     failure: PackedOutcome | None = None
-    """The error of the pool's initializer in the worker."""
+    """The packed error that the pool's initializer has raised in the worker, or
+    None.
+    """
     start_timer: Timer | None = None
     """The timer that kills the worker if it does not become ready in time, or None
     once it is ready.

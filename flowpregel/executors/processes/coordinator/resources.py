@@ -121,7 +121,7 @@ def _gpus() -> tuple[str, ...]:
 def _memory() -> int:
     """Return the memory of the machine or the container, in bytes."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    # If the file contains "max", or does not exist, there is no limit.
+    # The cgroup has no memory limit if the file contains "max", or does not exist.
     with suppress(OSError, ValueError):
         memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return memory
@@ -179,7 +179,9 @@ class ResourceLedger:
             if name not in OF_THE_MACHINE:
                 self._shared[name] = self._open_limit(name, settings.limits_folder)
         self.count: int = 0
-        """The number of tasks in the pool that have `Needs`."""
+        """The number of tasks in the pool with special needs (`InFlight.needs` is not
+        None).
+        """
         _ledgers.add(self)
 
     def _open_limit(self, name: str, folder: str) -> CrossProcessLimit:
@@ -442,8 +444,8 @@ class ResourceLedger:
             amounts["memory"] = max(min(used, most), amounts.get("memory", 0))
 
     def end(self, task: InFlight) -> None:
-        """Note that *task*, which has `Needs`, has ended. Its worker may be alive or
-        dead.
+        """Note that *task*, which has special needs, has ended. Its worker may be alive
+        or dead.
         """
         self.count -= 1
         if task in self._measured:

@@ -123,8 +123,8 @@ class SideThread:
                 worker_log.exception(
                     "an error in a callback of a pool of worker processes"
                 )
-            # The reference is dropped, so that the OS thread keeps no object alive
-            # while it waits.
+            # The reference is dropped, because it would keep the action's objects alive
+            # while the OS thread waits.
             del action
             self.busy_since = 0.0
 
@@ -141,7 +141,7 @@ class Unwritten:
         self.size: int = 0
         """The size of the output, in bytes."""
         self.is_full: bool = False
-        """True if the output has exceeded its bound, so that nothing is read from the
+        """True if there is too much unwritten output, so that nothing is read from the
         worker.
         """
         self.drops = False
@@ -184,7 +184,7 @@ class WorkerOutput:
 
     def __init__(self, resume: Action) -> None:
         self.unwritten: Unwritten = Unwritten(resume)
-        """The unwritten output."""
+        """The size of the output that is not written yet."""
         self.tail = ""
         """The last lines that the worker has written to its stderr."""
 

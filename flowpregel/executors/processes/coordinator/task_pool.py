@@ -92,7 +92,7 @@ class TaskPool(ABC):
     """
 
     kind = "processes"
-    """The name of the executor in the spans of tasks."""
+    """The name of the executor that is recorded with each attempt (in its span)."""
 
     def __init__(self, settings: PoolSettings, arena: Arena) -> None:
         self.settings = settings
@@ -107,7 +107,7 @@ class TaskPool(ABC):
         """The OS thread that frees the inputs of tasks."""
         self.encoder: encoder.JobEncoder = encoder.JobEncoder(arena)
         self.workers: set[Any] = set()
-        """The pool's worker processes on this machine."""
+        """The pool's worker processes on this machine, if it has any."""
         self._tasks: dict[JobKey, InFlight] = {}
         self._queue = TaskQueue()
         self._events: defaultdict[Mailbox, list[UnreadEvent]] = defaultdict(list)

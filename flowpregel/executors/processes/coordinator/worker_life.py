@@ -43,7 +43,9 @@ class WorkerState(IntEnum):
     WAITING = auto()
     """The running task waits for its calls."""
     STOPPING = auto()
-    """The worker was sent a stop, or killed, and gets no more tasks."""
+    """The worker was sent the command to exit, or was killed, and gets no more
+    tasks.
+    """
     ENDED = auto()
 
 
@@ -83,7 +85,9 @@ class _Transitions(dict[tuple[WorkerState, WorkerEvent], WorkerState]):
 
 
 def _transitions() -> _Transitions:
-    """Return the table that the module's docstring draws."""
+    """Return the table of transitions that the drawing in the module's docstring
+    shows.
+    """
     table = _Transitions()
     table[WorkerState.STARTING, WorkerEvent.READY] = WorkerState.IDLE
     table[WorkerState.STOPPING, WorkerEvent.READY] = WorkerState.STOPPING

@@ -118,20 +118,26 @@ class CoordinatorLink:
         self.watch()
 
     def resume(self) -> None:
-        """Read the link again, if it was left unread for a run."""
+        """Resume reading the link, if it was left unread because of a run's unread
+        chunks.
+        """
         if self.paused_for is not None:
             self.paused_for = None
             self.read_since = time.monotonic()
             self.watch()
 
     def pause_for_output(self) -> None:
-        """Leave the link and the pipes unread until output is written."""
+        """Leave the link and the pipes unread until enough of the worker's output is
+        written.
+        """
         self.awaits_output = True
         self.watch()
         self.watch_pipes()
 
     def resume_output(self) -> None:
-        """Read the link and the pipes again, if they were left unread for output."""
+        """Resume reading the link and the pipes, if they were left unread because of
+        unwritten output.
+        """
         if self.awaits_output:
             self.awaits_output = False
             self.read_since = time.monotonic()

@@ -47,8 +47,8 @@ STOP: Final = 5
 follow.
 """
 LEAVE: Final = 6
-"""The command to exit the `Context` channels of a run that has ended. *number* is the
-number of the request.
+"""The command to exit the `Context` channels of a run that has ended. The worker
+confirms it with a LEFT frame of the same *number*.
 """
 
 # The worker sends these kinds of frames to the coordinator.
@@ -194,9 +194,9 @@ class PoolSettings:
     idle_after: float = 60.0
     """Seconds after which an idle worker is stopped."""
     kind: WorkerKind = PLAIN
-    """The kind of the workers that get these settings."""
+    """The kind of worker for which these settings are."""
     amounts: Mapping[str, float] = field(default_factory=dict)
-    """The amount of each resource."""
+    """The amount of each resource of the pool, by name."""
     gpus: tuple[str, ...] = ()
     limits_folder: str = ""
     """The folder of the lock files with which programs share the named limits, or an

@@ -104,7 +104,9 @@ _BY_NAME: Final = (
     Shared,
     PurePath,
 )
-"""The types whose instances are pickled by name, or do not change."""
+"""The types whose instances the search does not enter, because they are pickled by name
+or never change.
+"""
 _IMMUTABLE_NAMES: Final = frozenset(
     {
         "decimal.Decimal",
@@ -129,7 +131,7 @@ class _ChangesUnseenError(Exception):
 
 
 class References:
-    """The objects that one piece of code refers to, as recorded at one moment."""
+    """The objects to which a function's code referred when they were recorded."""
 
     __slots__ = ("_before",)
 
@@ -174,7 +176,9 @@ class References:
 
 
 def cell_content(cell: CellType) -> Any:
-    """Return the value in *cell*, or a unique object if *cell* is empty."""
+    """Return the value in the closure cell *cell*, or a unique object if it is
+    empty.
+    """
     try:
         return cell.cell_contents
     except ValueError:
@@ -182,7 +186,7 @@ def cell_content(cell: CellType) -> Any:
 
 
 def is_empty(cell: CellType) -> bool:
-    """Return whether there is no value in *cell*."""
+    """Return whether the closure cell *cell* is empty."""
     return cell_content(cell) is _MISSING
 
 

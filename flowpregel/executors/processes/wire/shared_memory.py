@@ -409,11 +409,12 @@ class BufferReader:
     def __init__(self, fds: FdSocket) -> None:
         self._fds = fds
         self.released: deque[int] = deque()
-        """The ids of the buffers that are no longer used. Finalizers of the buffers
-        append them.
+        """The ids of the buffers that this process no longer uses, appended by their
+        finalizers.
         """
         self._segments: dict[int, int] = {}
-        # The most recently used mapping is the last.
+        # The unused mappings, by the id of the segment. The most recently used one is
+        # the last.
         self._idle: OrderedDict[int, PrivateMapping] = OrderedDict()
         self._mapped: WeakSet[PrivateMapping] = WeakSet()
 

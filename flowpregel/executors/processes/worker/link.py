@@ -67,8 +67,8 @@ class Answer(CallFuture[Any], LazyFuture[Any]):
     the result.
     """
 
-    # `result` may wait on an event loop too, because the answer arrives on a separate
-    # OS thread, which reads the link.
+    # `result` may be called on an event loop too: the answer arrives on a separate OS
+    # thread, so waiting cannot prevent it.
     _needs_loop: ClassVar[bool] = False
 
     @property

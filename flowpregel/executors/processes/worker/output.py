@@ -82,7 +82,9 @@ class StdoutForwarder(io.RawIOBase):
             data = data[end:]
 
     def fileno(self) -> int:
-        """Return the descriptor. Text that is written to it is sent as well."""
+        """Return the descriptor of the pipe, 1 or 2. Text that is written to it is sent
+        as well.
+        """
         return self._fd
 
     def writable(self) -> bool:
