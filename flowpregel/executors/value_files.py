@@ -50,7 +50,7 @@ _LOST: Final = (
 )
 
 
-Parts: TypeAlias = Sequence[bytes | memoryview]
+Parts: TypeAlias = Sequence[bytes | bytearray | memoryview]
 """The content of a file, in parts that are written one after another."""
 
 
@@ -73,7 +73,7 @@ class ValueFiles(Protocol):
     def write(self, path: str, parts: Parts) -> None:
         """Write a complete and durable file, and create its folder."""
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str) -> Parts:
         """Return the content of a file."""
 
     def delete(self, path: str) -> None:
@@ -88,10 +88,10 @@ class _Content(NamedTuple):
 
     location: str
     digest: str
-    data: bytes
+    parts: Parts
 
 
-_NO_CONTENT: Final = _Content("", "", b"")
+_NO_CONTENT: Final = _Content("", "", ())
 _latest_content = _NO_CONTENT
 """The content that this process read last by fsspec, because several tasks may get the
 same value one after the other.
@@ -115,10 +115,7 @@ def write_value(
     """
     thread_folder = _folder_of_thread(folder, thread_id)
     parts = _encoded_parts(value)
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    name = digest.hexdigest()
+    name = _digest_of_parts(parts)
     location = f"{thread_folder}/{name}"
     files, path = _files_at(location)
     try:
@@ -148,6 +145,14 @@ def _encoded_parts(value: Any) -> Parts:
         return [ValueCodec(None).encode(value, "a value for stored()")]
 
 
+def _digest_of_parts(parts: Parts) -> str:
+    """Return the SHA-256 of a file in hex digits."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
 def _size_of_parts(parts: Parts) -> int:
     """Return the size of a file in bytes."""
     return sum(memoryview(part).nbytes for part in parts)
@@ -163,7 +168,7 @@ def read_value(location: str, digest: str) -> Any:
     """
     content = _verified_content(location, digest)
     try:
-        return PartsCodec().decode(content)
+        return PartsCodec().decode_parts(content)
     except MissingClass as missing:
         raise ValueEncodingError(
             f"the stored value {location} refers to {missing.name}, which cannot be "
@@ -180,14 +185,14 @@ def read_value(location: str, digest: str) -> Any:
         ) from error
 
 
-def _verified_content(location: str, digest: str) -> bytes:
+def _verified_content(location: str, digest: str) -> Parts:
     """Return the content of the file at *location*, after a check that it has this
     digest.
     """
     global _latest_content
     latest = _latest_content
     if (location, digest) == (latest.location, latest.digest):
-        return latest.data
+        return latest.parts
     files, path = _files_at(location)
     try:
         with _translated(location, "read"):
@@ -199,7 +204,7 @@ def _verified_content(location: str, digest: str) -> bytes:
             f"does not exist on {HOST}: all machines must have its folder under this "
             f"name; {_LOST}",
         ) from error
-    actual = hashlib.sha256(content).hexdigest()
+    actual = _digest_of_parts(content)
     if actual != digest:
         raise StoredValueError(
             location,
@@ -209,7 +214,7 @@ def _verified_content(location: str, digest: str) -> bytes:
         )
     # The content of a local file is not remembered here, because the operating system
     # caches it.
-    if not files.is_local and len(content) <= _KEPT_UP_TO:
+    if not files.is_local and _size_of_parts(content) <= _KEPT_UP_TO:
         _latest_content = _Content(location, digest, content)
     return content
 
@@ -361,10 +366,10 @@ class LocalFiles:
                 os.unlink(draft)
             raise
 
-    def read(self, path: str) -> bytes:
-        """Return the content of a file."""
-        with open(path, "rb", buffering=0) as file:
-            return file.readall()
+    def read(self, path: str) -> Parts:
+        """Return the content of a file, which no other reader uses."""
+        with open(path, "rb") as file:
+            return PartsCodec().read_parts(file, os.fstat(file.fileno()).st_size)
 
     def delete(self, path: str) -> None:
         """Delete a file, or a folder with everything in it."""
@@ -405,7 +410,7 @@ def sync_folder(folder: str) -> None:
             raise
 
 
-def _write_all(descriptor: int, data: bytes | memoryview) -> None:
+def _write_all(descriptor: int, data: bytes | bytearray | memoryview) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
@@ -435,9 +440,9 @@ class RemoteFiles:
             self._file_system.mkdir(folder, create_parents=False)
             self._file_system.pipe_file(path, data)
 
-    def read(self, path: str) -> bytes:
-        """Return the content of a file."""
-        return bytes(self._file_system.cat_file(path))
+    def read(self, path: str) -> Parts:
+        """Return the content of a file, in one part that does not change."""
+        return (bytes(self._file_system.cat_file(path)),)
 
     def delete(self, path: str) -> None:
         """Delete a file, or a folder with everything in it."""

@@ -338,6 +338,48 @@ class PartsCodec(PythonCodec):
         encoded: Any = self.encode(value)
         return encoded if isinstance(encoded, tuple) else (encoded,)
 
+    def read_parts(self, file: io.BufferedIOBase, size: int) -> Sequence[Any]:
+        """Return the parts of an encoded value, each large buffer in writable memory of
+        its own. Nothing is decoded.
+
+        Args:
+            file: The file that has the encoded value, at its beginning.
+            size: The size of the file in bytes.
+        """
+        head = file.read(_SIZES.size)
+        if head[:1] != _PARTS or len(head) < _SIZES.size:
+            return (head + file.read(),)
+        _, described, count, pickled = _SIZES.unpack(head)
+        # If the file is damaged, no memory is allocated for the sizes that it claims.
+        if 8 * count > size - len(head):
+            return (head + file.read(),)
+        packed = file.read(8 * count)
+        rest = size - len(head) - len(packed) - described - pickled
+        sizes = [number >> 1 for number in struct.unpack(f">{count}Q", packed)]
+        if sum(sizes) != rest:
+            return (head + packed + file.read(),)
+        first = head + packed + file.read(described + pickled)
+        buffers = []
+        for buffer_size in sizes:
+            buffer = bytearray(buffer_size)
+            file.readinto(buffer)
+            buffers.append(buffer)
+        return (first, *buffers)
+
+    def decode_parts(self, parts: Sequence[Any]) -> Any:
+        """Return the value whose parts `read_parts` has returned. The value uses the
+        memory of the large buffers.
+
+        Decoding can run any code, so the parts must come from a trusted source.
+        """
+        first, *buffers = parts
+        if not buffers:
+            return self.decode(first)
+        _, described, count, pickled = _SIZES.unpack_from(first)
+        end = _SIZES.size + 8 * count + described
+        main = bytes(first[end - described : end])
+        return self._load(memoryview(first)[end : end + pickled], main, buffers)
+
 
 def _decompressed(data: bytes) -> bytes:
     """Return the value in a compressed frame.

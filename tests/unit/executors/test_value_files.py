@@ -229,13 +229,20 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert str(caught.value) == str(pickle.loads(pickle.dumps(caught.value)))
 
 
-@pytest.mark.parametrize("change", ["flipped", "cut", "longer"])
-def test_a_changed_file_is_refused(change: str, tmp_path: Path) -> None:
-    """Before anything in it is unpickled."""
-    handle = stored({"a": 1}, folder=tmp_path)
+@pytest.mark.parametrize("kind", ["tuple", "two arrays"])
+@pytest.mark.parametrize("change", ["flipped", "cut", "empty", "longer", "huge"])
+def test_a_changed_file_is_refused(kind: str, change: str, tmp_path: Path) -> None:
+    """Before anything in it is unpickled, and before memory is allocated for it."""
+    handle = stored(VALUES[kind], folder=tmp_path)
     file = Path(handle.location)
     data = file.read_bytes()
-    changed = {"flipped": data[:-1] + b"!", "cut": data[:-1], "longer": data + b"!"}
+    changed = {
+        "flipped": data[:-1] + b"!",
+        "cut": data[:-1],
+        "empty": b"",
+        "longer": data + b"!",
+        "huge": data[:1] + b"\xff" * 40 + data[41:],
+    }
     file.write_bytes(changed[change])
 
     with pytest.raises(StoredValueError, match=f"was changed.*{handle.digest}"):
