@@ -31,7 +31,7 @@ from flowpregel.plugins.page.actions import Actions
 from flowpregel.plugins.page.forms import RunForms
 from flowpregel.plugins.page.pages import Json, Pages, json_text
 from flowpregel.plugins.page.scripts import STATIC, page_script
-from flowpregel.plugins.page.server import PageServer
+from flowpregel.plugins.page.server import PageServer, ending_quietly
 from flowpregel.plugins.page.static_files import static_endpoint
 from flowpregel.plugins.page.store_thread import StoreStalledError, StoreThread
 from flowpregel.plugins.page.stores import ServedStore, served_stores
@@ -114,7 +114,7 @@ def server_of(
         exception_handlers={FlowPregelError: _on_error},
     )
     config = uvicorn.Config(
-        guard.protect(app),
+        ending_quietly(guard.protect(app)),
         # There is no access log, because its lines would contain the secret (token) of
         # the address.
         access_log=False,

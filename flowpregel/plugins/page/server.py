@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import suppress
 from typing import Final
 
 import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 CLIENT_LIMIT: Final = 2.0
 """Seconds in which clients can receive the rest of their answers when the server
@@ -16,6 +18,23 @@ ends.
 """
 _PERIOD: Final = 0.1
 """Seconds between two searches for open connections."""
+
+
+def ending_quietly(app: ASGIApp) -> ASGIApp:
+    """Return *app* with handlers that end without an error when they are cancelled, as
+    `PageServer` does at its end.
+
+    Args:
+        app: An ASGI application.
+    """
+
+    async def quiet_app(scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        # Otherwise uvicorn would log the cancellation with its traceback.
+        with suppress(asyncio.CancelledError):
+            await app(scope, receive, send)
+
+    return quiet_app
 
 
 class PageServer(uvicorn.Server):
@@ -41,11 +60,15 @@ class PageServer(uvicorn.Server):
 
     async def _close_connections(self) -> None:
         """Close the connections that are still open after the time limit, and those
-        that are accepted later.
+        that are accepted later. Cancel the handlers of their requests.
         """
         await asyncio.sleep(CLIENT_LIMIT)
         while True:
             for connection in list(self.server_state.connections):
                 if connection.transport is not None:
                     connection.transport.abort()
+            # A comparison of two runs may take minutes. Its OS thread ends with the
+            # process.
+            for task in list(self.server_state.tasks):
+                task.cancel()
             await asyncio.sleep(_PERIOD)
