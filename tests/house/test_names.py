@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -18,6 +19,21 @@ def test_no_two_classes_have_the_same_name() -> None:
     )
 
     assert [] == [name for name, count in owners.items() if count > 1]
+
+
+def test_a_comment_that_excludes_mutants_has_the_code_in_the_next_line() -> None:
+    """`tests.mutants` reads only the line above the code: in a comment of two lines, it
+    would not find the words.
+    """
+    in_vain = []
+    for file in package_files():
+        lines = file.read_text(encoding="utf-8").splitlines()
+        for number, (line, following) in enumerate(pairwise(lines), start=1):
+            is_comment = line.lstrip().startswith("# no mutant:")
+            if is_comment and following.lstrip().startswith("#"):
+                in_vain.append(f"{file.name}:{number}")
+
+    assert [] == in_vain
 
 
 @pytest.mark.parametrize(
