@@ -79,6 +79,18 @@ class _NameScope:
         return _NameScope(kind, self.outer if self.kind is ast.ClassDef else self)
 
 
+def _type_scope(node: Any, scope: _NameScope) -> _NameScope:
+    """Return the scope of the type parameters of a function or class, as in
+    ``def first[T]``, or *scope* if there are none.
+    """
+    parameters = getattr(node, "type_params", None)
+    if not parameters:
+        return scope
+    type_scope = scope.inside(ast.FunctionDef)
+    type_scope.bound.update(parameter.name for parameter in parameters)
+    return type_scope
+
+
 class _TreeWriter:
     """A writer of the meaning of syntax trees.
 
@@ -112,13 +124,16 @@ class _TreeWriter:
                 self._parts.append("@")
                 self._write(decorator, scope)
         self._parts.append(f"{type(node).__name__}(")
-        inner = scope.inside(type(node))
+        type_scope = _type_scope(node, scope)
+        inner = type_scope.inside(type(node))
         if isinstance(node, ast.ClassDef):
-            self._write([*node.bases, *node.keywords], scope)
+            self._write([*node.bases, *node.keywords], type_scope)
         else:
-            self._arguments(node.args, scope, inner)
+            self._arguments(node.args, type_scope, inner)
         self._write(node.body, inner)
         self._close(inner)
+        if type_scope is not scope:
+            self._close(type_scope)
 
     def _is_decorator_of_ours(self, decorator: Any) -> bool:
         base = decorator

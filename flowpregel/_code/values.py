@@ -15,6 +15,7 @@ import random
 import re
 import sys
 import types
+import typing
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -31,6 +32,8 @@ LIBRARY = __name__.partition(".")[0]
 ATOMS = frozenset({int, float, complex, str, bytes, bool, type(None), type(...)})
 _PLAIN = (type, types.FunctionType, functools.partial, types.MethodType)
 """The types of callables that wrap no other function."""
+_ALIAS: Any = getattr(typing, "TypeAliasType", ())
+"""The type of ``type`` statements, which Python 3.12 has introduced."""
 _TYPE_FORMS: dict[Any, str] = {
     Union: "Union",
     types.UnionType: "Union",
@@ -263,13 +266,19 @@ def wrapped_by(value: Any) -> list[Any]:
 
 
 def type_form(value: Any) -> tuple[str, list[Any]] | None:
-    """Return the name and the parts of a union, ``Literal[...]`` or ``Annotated[...]``,
-    or None for any other value.
+    """Return the name and the parts of a union, ``Literal[...]``, ``Annotated[...]`` or
+    alias (``type Number = int``), or None for any other value.
 
-    The versions of Python represent such a type by objects of different classes.
+    The versions of Python represent such a type by objects of different classes. Pickle
+    would store the name of an alias only.
     """
     # The module is checked first, because `get_origin` may run code of other objects.
     if type(value).__module__ not in {"types", "typing"}:
+        return None
+    if isinstance(value, _ALIAS):
+        # The value is evaluated when it is read, and a name in it may be undefined.
+        with suppress(NameError):
+            return "TypeAlias", [value.__value__]
         return None
     name = _TYPE_FORMS.get(get_origin(value))
     return None if name is None else (name, list(get_args(value)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import field, make_dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from flowpregel._code.digest import code_digest, code_of
 from flowpregel._code.values import home_of, is_outside
+from flowpregel._pickling.digest import digest_of
 from flowpregel.graph import START, StateGraph
 from tests.unit.code.code_packages import Import, load
 
@@ -210,3 +212,43 @@ def test_classes_of_packages_are_outside_and_those_of_the_user_are_not(
 
     assert [True] * 3 == outside
     assert not is_outside(load("class Own: ...").Own)
+
+
+GENERIC = """
+T = {}
+type Number = int | {}
+type Nested = dict[str, Nested] | Number
+
+def number(x):
+    return isinstance(x, Number.__value__), Nested
+
+class Stack[T](list[T]):
+    items: list[T]
+
+    def first[V](self, x: V) -> T:
+        return self.items[0], V
+
+def stack():
+    return Stack
+"""
+newer = pytest.mark.skipif(
+    sys.version_info < (3, 12), reason="Python 3.12 is the first with type parameters"
+)
+
+
+@newer
+def test_an_alias_counts_by_the_type_that_it_stands_for(load: Import) -> None:
+    modules = [load(GENERIC.format(1, name)) for name in ("str", "str", "float")]
+
+    first, same, edited = (code_digest(module.number).digest for module in modules)
+    digests = [digest_of(module.Number) for module in modules]
+
+    assert first == same != edited
+    assert digests[0] == digests[1] != digests[2]
+
+
+@newer
+def test_a_type_parameter_is_no_global_of_the_same_name(load: Import) -> None:
+    modules = [load(GENERIC.format(number, "str")) for number in (1, 2)]
+
+    assert 1 == len({code_digest(module.stack).digest for module in modules})
