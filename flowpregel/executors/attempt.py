@@ -53,7 +53,7 @@ from flowpregel.context import (
 from flowpregel.errors import ParentCommand, TaskCancelled
 from flowpregel.executors.base import HOST
 from flowpregel.executors.calls import RETURN_RESULTS, refuse_futures
-from flowpregel.executors.handles import has_handles, with_values
+from flowpregel.executors.handles import HANDLES, with_values
 from flowpregel.executors.mutations import MutationCheck
 from flowpregel.executors.parent_run import MANAGER_MODULE, set_parent_run
 from flowpregel.executors.previews import (
@@ -418,7 +418,9 @@ def _private_input(scope: Scope) -> Any:
     """
     job = scope.job
     task, value = job.task, job.task.input
-    if isinstance(value, Arguments) and has_handles(value):
+    if isinstance(value, Arguments) and not HANDLES.isdisjoint(
+        map(type, (*value.args, *value.kwargs.values()))
+    ):
         value = with_values(value)
     elif task.node.role == "body" and job.compares:
         # The body gets a copy, because it may change its input, and the original may be

@@ -10,7 +10,8 @@ from flowpregel._core.records import Arguments
 from flowpregel.executors.shared import Shared
 from flowpregel.executors.stored import Stored
 
-_HANDLES: Final = frozenset({Shared, Stored})
+HANDLES: Final = frozenset({Shared, Stored})
+"""The classes of handles. An argument whose class is one of them is replaced."""
 
 
 @dataclass(slots=True)
@@ -23,21 +24,15 @@ class UnwrappedArguments(Arguments):
     """The positions and names of the arguments that were replaced."""
 
 
-def has_handles(arguments: Arguments) -> bool:
-    """Return whether one of *arguments* as a whole is a handle."""
-    kinds = map(type, (*arguments.args, *arguments.kwargs.values()))
-    return not _HANDLES.isdisjoint(kinds)
-
-
 def with_values(arguments: Arguments) -> Arguments:
     """Return *arguments* with each handle replaced by its value.
 
     Raises:
         Exception: A value cannot be read.
     """
-    if not has_handles(arguments):
-        return arguments
     args, kwargs = arguments.args, arguments.kwargs
+    if HANDLES.isdisjoint(map(type, (*args, *kwargs.values()))):
+        return arguments
     values: dict[str, Any] = {}
     for name, argument in kwargs.items():
         values[name] = _value_of(argument)
@@ -49,7 +44,7 @@ def with_values(arguments: Arguments) -> Arguments:
 
 
 def _value_of(argument: Any) -> Any:
-    return argument.value if type(argument) in _HANDLES else argument
+    return argument.value if type(argument) in HANDLES else argument
 
 
 def _positions_of_handles(
@@ -58,5 +53,5 @@ def _positions_of_handles(
     """Yield the position or the name of each argument that is a handle."""
     items: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
     for position, argument in items:
-        if type(argument) in _HANDLES:
+        if type(argument) in HANDLES:
             yield position
