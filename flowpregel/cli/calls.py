@@ -506,7 +506,8 @@ def _select_call(
     """
     prefix = name or ""
     matches = [call for call in calls if prefix in (call.id, call.name)]
-    if not matches:
+    # Every text begins with an empty one, which is more likely an unset variable.
+    if not matches and name != "":
         matches = [
             call
             for call in calls

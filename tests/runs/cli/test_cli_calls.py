@@ -312,6 +312,24 @@ def test_redo_takes_a_result_back(
     assert 13 == run(flows.lenient, str(files))
 
 
+@pytest.mark.parametrize("command", ["redo", "why"])
+def test_an_empty_text_names_no_call(
+    cli: Cli, run: Callable[..., Any], command: str
+) -> None:
+    """Although the run has made only one call, which begins with it."""
+
+    @entrypoint
+    def count(text: str) -> int:
+        return flows.summed([text]).result()
+
+    run(count, "a")
+
+    result = cli(command, "x", "")
+
+    assert Code.USAGE == result.exit_code
+    assert "there is no call ''; there are:" in result.stderr
+
+
 def test_redo_of_an_inner_call_takes_back_its_caller(
     cli: Cli, files: Path, run: Callable[..., Any]
 ) -> None:
