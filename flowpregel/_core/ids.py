@@ -29,6 +29,7 @@ section 5.1).
 
 _CALL = "~__pregel_push, "
 _INDEX = len(", 0000000000")
+_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _VERSION_6 = re.compile(
     r"([0-9a-f]{8})-([0-9a-f]{4})-6([0-9a-f]{3})-([0-9a-f]{4})-[0-9a-f]{12}"
 )
@@ -103,6 +104,28 @@ def checkpoint_id(now: int, step: int) -> str:
         f"{digits[-15:-7]}-{digits[-7:-3]}-6{digits[-3:]}-"
         f"{0x8000 | (rest << 7):x}-{(step + 2) & 0xFFFFFFFFFFFF:012x}"
     )
+
+
+def packed_id(identifier: str) -> str | bytes:
+    """Return a UUID in the usual form as 16 bytes, and any other id unchanged."""
+    if _UUID.fullmatch(identifier) is None:
+        return identifier
+    digits = identifier.replace("-", "")
+    return bytes.fromhex(digits)
+
+
+def unpacked_id(packed: str | bytes) -> str:
+    """Return the id from which `packed_id` made *packed*.
+
+    Example:
+        >>> unpacked_id(packed_id("1f1ec907-f829-6699-8400-00000000138a"))
+        '1f1ec907-f829-6699-8400-00000000138a'
+    """
+    if isinstance(packed, str):
+        return packed
+    digits = packed.hex()
+    groups = digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]
+    return "-".join(groups)
 
 
 def time_from_id(checkpoint_id: str) -> int:

@@ -252,11 +252,15 @@ class CheckpointView:
         namespace: NamespaceRecord,
         id: str,
     ) -> None:
-        read = partial(
-            tasks.tables.stored_checkpoint,
-            namespace=namespace,
-            checkpoint_id=id,
-        )
+        tables = tasks.tables
+
+        def read(transaction: Any) -> CheckpointRecord | None:
+            """Return the checkpoint's record without the channels of a keyframe."""
+            record = tables.stored_checkpoint(transaction, namespace, id)
+            if record is None:
+                return None
+            return tables.with_metadata(transaction, namespace.prefix, record)
+
         record = tasks.read(read)
         self.id = id
         self.exists = record is not None

@@ -11,6 +11,10 @@ must be followed, and any checkpoint may be deleted::
     checkpoint  3 channels        ─────┘
 
 When the differences have become too many, a new keyframe is written.
+
+The metadata of a checkpoint is mostly that of the run, which is the same in each
+superstep. As soon as a second checkpoint has it, it is stored as `SharedMetadata`, and
+the later checkpoints of the run store only what they add to it.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from flowpregel._core.ids import packed_id
 from flowpregel._core.records import Checkpoint, Version
 from flowpregel.checkpoint import layout
 from flowpregel.checkpoint.layout import (
@@ -28,16 +33,21 @@ from flowpregel.checkpoint.layout import (
     Place,
     Tables,
 )
+from flowpregel.checkpoint.writes_table import LONGEST_INLINE
 from flowpregel.errors import ConfigurationError
 
-LONGEST_INLINE = 128
-"""The greatest size, in bytes, of a value that is stored inside the records of
-checkpoints. A larger value is stored once for each version, in the table ``values``.
-"""
 FEWEST = 32
 """The least number of channels and nodes for which a keyframe is written. A checkpoint
 with fewer channels and nodes is stored completely, because reading a second record
 would cost more than it saves.
+"""
+FIRST_SHARED = 2
+"""The first superstep whose metadata may be stored as `SharedMetadata`. In a shorter
+run, the second record would cost more than it saves.
+"""
+LEAST_SHARED = 64
+"""The least size, in bytes, of the names and values of metadata that is stored as
+`SharedMetadata`.
 """
 
 
@@ -84,7 +94,9 @@ def put_checkpoint(
             f"checkpoint {checkpoint.id!r} cannot be its own parent"
         )
     prefix = namespace.prefix
-    parent = _parent_states(tables, transaction, namespace, checkpoint.parent_id)
+    parent_record, parent = _parent(
+        tables, transaction, namespace, checkpoint.parent_id
+    )
     insertion = _Insertion(tables, transaction, namespace, checkpoint, parent)
     places = insertion.put_channels()
     record = None
@@ -97,33 +109,97 @@ def put_checkpoint(
             keyframe = tables.put_keyframe(transaction, prefix, channels)
             channels = NO_KEYFRAME
         record = _record(checkpoint, channels, keyframe)
+    fields = tuple(record)
+    if tables.shares_values and parent_record is not None:
+        fields = _short_fields(tables, transaction, prefix, record, parent_record)
+    newest = namespace.newest or ""
+    is_new = True
+    if checkpoint.id <= newest:
+        is_new = _prepare_replacement(tables, transaction, namespace, checkpoint.id)
     key = layout.checkpoint_key(prefix, checkpoint.id)
-    is_new = tables.checkpoints.get(transaction, key) is None
-    tables.checkpoints.put(transaction, key, tables.record_of(tuple(record)))
-    newest = max(namespace.newest or "", checkpoint.id)
-    return namespace._replace(newest=newest, checkpoints=namespace.checkpoints + is_new)
+    tables.checkpoints.put(transaction, key, tables.record_of(fields))
+    return namespace._replace(
+        newest=max(newest, checkpoint.id), checkpoints=namespace.checkpoints + is_new
+    )
 
 
-def _parent_states(
+def _prepare_replacement(
+    tables: Tables, transaction: Any, namespace: NamespaceRecord, checkpoint_id: str
+) -> bool:
+    """Prepare the tables for a checkpoint that may replace one with the same id.
+
+    Returns:
+        True if there is no such checkpoint.
+    """
+    key = layout.checkpoint_key(namespace.prefix, checkpoint_id)
+    data = tables.checkpoints.get(transaction, key)
+    if data is None:
+        return True
+    replaced = CheckpointRecord(*tables.fields_of(data))
+    replaced = tables.with_metadata(transaction, namespace.prefix, replaced)
+    if replaced.parent_id is not None:
+        tables.resolve_writes(transaction, namespace.prefix, replaced.parent_id)
+    return False
+
+
+def _short_fields(
+    tables: Tables,
+    transaction: Any,
+    prefix: bytes,
+    record: CheckpointRecord,
+    parent: CheckpointRecord,
+) -> tuple[Any, ...]:
+    """Return the fields of a checkpoint's record without the metadata that it shares
+    with its parent, and with the parent's id in its short form.
+
+    Args:
+        tables: The tables of the store.
+        transaction: The transaction.
+        prefix: The prefix of the namespace's keys.
+        record: The record of the checkpoint, with all metadata.
+        parent: The record of the parent, in its stored form.
+    """
+    metadata = record.metadata
+    shared: Mapping[str, bytes] = {}
+    name = parent.shared_metadata
+    if name is not None:
+        shared = tables.metadata(transaction, prefix, name)
+        if not shared.items() <= metadata.items():
+            shared = {}
+            name = None
+    elif record.step >= FIRST_SHARED and parent.metadata == metadata:
+        size = sum(map(len, (*metadata, *metadata.values())))
+        if size >= LEAST_SHARED:
+            shared = metadata
+            name = tables.put_metadata(transaction, prefix, metadata)
+    added = {key: data for key, data in metadata.items() if key not in shared}
+    record = record._replace(metadata=added, shared_metadata=name)
+    _, *others = record
+    return packed_id(record.parent_id or ""), *others
+
+
+def _parent(
     tables: Tables,
     transaction: Any,
     namespace: NamespaceRecord,
     parent_id: str | None,
-) -> ChannelStates:
-    """Return the channels of the parent checkpoint, or `NO_CHANNELS` if there is no
-    parent.
+) -> tuple[CheckpointRecord | None, ChannelStates]:
+    """Return the parent checkpoint in its stored form, and its channels.
+
+    If there is no parent, they are None and `NO_CHANNELS`.
     """
     if parent_id is None:
-        return NO_CHANNELS
+        return None, NO_CHANNELS
     record = tables.stored_checkpoint(transaction, namespace, parent_id)
     if record is None:
-        return NO_CHANNELS
+        return None, NO_CHANNELS
     if record.keyframe is None:
-        return ChannelStates(record, None, {}, {})
+        return record, ChannelStates(record, None, {}, {})
     keyframe = tables.keyframe(transaction, namespace.prefix, record.keyframe)
-    return ChannelStates(
+    states = ChannelStates(
         keyframe, record.keyframe, record.channel_versions, record.places
     )
+    return record, states
 
 
 class _Insertion(NamedTuple):
@@ -294,6 +370,10 @@ def _record(
         channels: All channels, or those that differ from the keyframe.
         keyframe: The name of the keyframe, or None.
     """
+    # A pickle contains a second occurrence of the same object only as a reference.
+    updated = checkpoint.updated_channels
+    if updated == checkpoint.changed:
+        updated = checkpoint.changed
     return CheckpointRecord(
         checkpoint.parent_id,
         checkpoint.at,
@@ -302,7 +382,7 @@ def _record(
         channels.channel_versions,
         channels.versions_seen,
         checkpoint.changed,
-        checkpoint.updated_channels,
+        updated,
         checkpoint.metadata,
         channels.places,
         checkpoint.follows,

@@ -7,6 +7,7 @@ checkpoints.
     checkpoints namespace (8) + checkpoint id                    ► `CheckpointRecord`
     values      namespace (8) + version (9) + channel (16)       ► an encoded value
                 namespace (8) + "k" + random name (24)           ► `Keyframe`
+                namespace (8) + "m" + digest (12) + 0 (12)       ► `SharedMetadata`
     deltas      namespace (8) + version (9) + channel (16)       ► `DeltaRecord`
     writes      namespace (8) + checkpoint id + task (16)        ► `WritesRecord`
                 namespace (8) + 0, 2 + checkpoint id + task (16) ► a failed task's input
@@ -39,8 +40,10 @@ none or `EMPTY`  the channel is empty; only differences from a keyframe have `EM
 
 A value is stored once, by the checkpoint that changed it. Later checkpoints refer to
 its version. Nearly all versions are those of the parent, so a checkpoint may store only
-the differences from a `Keyframe`. A deletion must therefore keep all values, deltas and
-keyframes to which a remaining checkpoint refers (`retention`).
+the differences from a `Keyframe`. The metadata that is the same in all supersteps of a
+run is a record of its own, the `SharedMetadata`. A deletion must therefore keep all
+values, deltas, keyframes and metadata to which a remaining checkpoint refers
+(`retention`).
 
 The records in ``writes`` belong to the checkpoint from which their task started. The
 keys of the other records there have a 0 and a number behind the namespace. No
@@ -59,7 +62,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
 from uuid import UUID
 
+from flowpregel._core.ids import unpacked_id
 from flowpregel._core.records import NOTHING_DUE, Address, Version
+from flowpregel.checkpoint.writes_table import WHOLE_VALUE, WritesTable
 from flowpregel.errors import ConfigurationError
 from flowpregel.storage.records import TABLE_NAMES, after
 from flowpregel.storage.stores import Store, Transaction, use_renames_of
@@ -68,6 +73,7 @@ if TYPE_CHECKING:
     from flowpregel.storage.codec import ValueCodec
     from flowpregel.storage.tables import Table
 
+Key = TypeVar("Key")
 Value = TypeVar("Value")
 Place = bytes | int
 """The encoded value of a channel at a version, or the location of that value: `EMPTY`,
@@ -101,8 +107,13 @@ _AT_ONCE = 100
 KEYFRAME_NAME = 24
 """The length of the name of a keyframe, in bytes."""
 _KEYFRAME = b"k"
+_METADATA = b"m"
+_METADATA_DIGEST = 12
+"""The length of the name of shared metadata, in bytes."""
 _MOST_KEYFRAMES = 16
 """The number of keyframes that are kept in memory."""
+_MOST_METADATA = 256
+"""The number of records of shared metadata that are kept in memory."""
 
 
 # ---------------------------------------------------------------- keys
@@ -217,9 +228,35 @@ def keyframe_key(prefix: bytes, name: bytes) -> bytes:
     return prefix + _KEYFRAME + name
 
 
-def is_keyframe(key: bytes) -> bool:
-    """Return whether a key in ``values`` is the key of a keyframe."""
-    return key[8:9] == _KEYFRAME
+def metadata_key(prefix: bytes, name: bytes) -> bytes:
+    """Return the key of shared metadata in ``values``, unlike any key of a channel.
+
+    Args:
+        prefix: The prefix of the namespace.
+        name: The name of the metadata.
+    """
+    # The key is as long as other keys in the table, so that the key of a chunk of a
+    # large record is longer.
+    return (prefix + _METADATA + name).ljust(VALUE_LENGTH, b"\0")
+
+
+def metadata_keys(prefix: bytes) -> bytes:
+    """Return the prefix of the keys of all shared metadata of a namespace.
+
+    Args:
+        prefix: The prefix of the namespace.
+    """
+    return prefix + _METADATA
+
+
+def is_metadata(key: bytes) -> bool:
+    """Return whether a key in ``values`` is the key of shared metadata."""
+    return key[8:9] == _METADATA
+
+
+def is_of_channel(key: bytes) -> bool:
+    """Return whether a key in ``values`` is the key of a channel's value."""
+    return key[8:9] not in (_KEYFRAME, _METADATA)
 
 
 def source_key(code: str) -> bytes:
@@ -285,15 +322,24 @@ class Keyframe(NamedTuple):
 NO_KEYFRAME = Keyframe({}, {}, {})
 
 
+class SharedMetadata(NamedTuple):
+    """The metadata that the supersteps of a run have in common."""
+
+    metadata: Mapping[str, bytes]
+    """The metadata, with each value encoded."""
+
+
 class CheckpointRecord(NamedTuple):
     """The fields of a `Checkpoint`, without the values that are stored once for each
     version.
 
-    If a stored record names a keyframe, its three mappings have only the differences
-    from that keyframe. `Tables.checkpoint` returns records with complete mappings.
+    If a stored record names a keyframe, its mappings of channels have only the
+    differences from that keyframe; if it names shared metadata, its metadata has only
+    additions. `Tables.checkpoint` returns records with complete mappings.
     """
 
     parent_id: str | None
+    """The id of the parent. The stored form is that of `packed_id`."""
     at: int
     """The time of the checkpoint, in wall-clock nanoseconds."""
     step: int
@@ -314,6 +360,8 @@ class CheckpointRecord(NamedTuple):
     """The number that states how the run continues, as in `Checkpoint`."""
     keyframe: bytes | None = None
     """The name of the keyframe, or None if the stored record is complete."""
+    shared_metadata: bytes | None = None
+    """The name of the `SharedMetadata`, or None if the stored metadata is complete."""
 
     def completed(self, keyframe: Keyframe) -> CheckpointRecord:
         """Return this record with all channels.
@@ -330,6 +378,20 @@ class CheckpointRecord(NamedTuple):
                 name: location for name, location in places.items() if location != EMPTY
             },
         )
+
+    def shared_keys(self, prefix: bytes) -> list[bytes]:
+        """Return the keys, in ``values``, of the keyframe and the shared metadata that
+        the record names.
+
+        Args:
+            prefix: The prefix of the namespace.
+        """
+        keys: list[bytes] = []
+        if self.keyframe is not None:
+            keys.append(keyframe_key(prefix, self.keyframe))
+        if self.shared_metadata is not None:
+            keys.append(metadata_key(prefix, self.shared_metadata))
+        return keys
 
 
 class DeltaRecord(NamedTuple):
@@ -355,6 +417,13 @@ class WritesRecord(NamedTuple):
 
 
 # ---------------------------------------------------------------- tables
+
+
+def _remember(known: dict[Key, Value], key: Key, value: Value, most: int) -> None:
+    """Add *value* to *known*, which is emptied first if it has *most* items."""
+    if len(known) >= most:
+        known.clear()
+    known[key] = value
 
 
 class Tables:
@@ -389,6 +458,12 @@ class Tables:
         self.values: Table = table(b"values")
         self.deltas: Table = table(b"deltas")
         self.writes: Table = table(b"writes")
+        self.put_writes: Callable[[Any, bytes, bytes], None] = self.writes.put
+        """A function that puts a payload with or without references into ``writes``."""
+        if self.shares_values:
+            self.writes = WritesTable(
+                self.writes, self.fields_of, self.record_of, self.shared_value
+            )
         self.of_namespace: tuple[Table, ...] = (
             self.checkpoints,
             self.values,
@@ -399,6 +474,13 @@ class Tables:
         self.all: list[Table] = [table(name) for name in TABLE_NAMES]
         self._keyframes: dict[bytes, Keyframe] = {}
         """Keyframes that were read or written lately, by key."""
+        self._metadata: dict[tuple[bytes, bytes], Mapping[str, bytes]] = {}
+        """Shared metadata that was read or written lately, by prefix and name."""
+
+    shares_values: ClassVar[bool] = True
+    """True if a record may refer to a value in another record, which costs readers a
+    second access. The tables in memory and those of remote databases set it to False.
+    """
 
     # ------------------------------------------------------------ namespaces
 
@@ -639,7 +721,8 @@ class Tables:
     def stored_newest_first(
         self, transaction: Any, namespace: NamespaceRecord, before: str | None = None
     ) -> Iterator[tuple[str, CheckpointRecord]]:
-        """Yield the id and stored form of each checkpoint, as `newest_first` does.
+        """Yield the id and record of each checkpoint, newest first, without the
+        channels of the keyframe.
 
         Args:
             transaction: The transaction.
@@ -653,22 +736,84 @@ class Tables:
         ):
             if bound and key >= bound:
                 raise self.checkpoints.corrupt(key, "is out of order")
-            yield id_in(key), CheckpointRecord(*self.fields_of(data))
+            record = CheckpointRecord(*self.fields_of(data))
+            yield id_in(key), self.with_metadata(transaction, prefix, record)
             bound = key
 
     def completed(
         self, transaction: Any, prefix: bytes, record: CheckpointRecord
     ) -> CheckpointRecord:
-        """Return a checkpoint with the channels of the keyframe that it names.
+        """Return a checkpoint with the metadata and the channels that it names.
+
+        Args:
+            transaction: The transaction.
+            prefix: The prefix of the namespace's keys.
+            record: The checkpoint in its stored form, or with all metadata.
+        """
+        record = self.with_metadata(transaction, prefix, record)
+        if record.keyframe is None:
+            return record
+        return record.completed(self.keyframe(transaction, prefix, record.keyframe))
+
+    def with_metadata(
+        self, transaction: Any, prefix: bytes, record: CheckpointRecord
+    ) -> CheckpointRecord:
+        """Return a checkpoint with all metadata, and with its parent's id as a str.
 
         Args:
             transaction: The transaction.
             prefix: The prefix of the namespace's keys.
             record: The checkpoint in its stored form.
         """
-        if record.keyframe is None:
+        parent_id = record.parent_id
+        if isinstance(parent_id, bytes):
+            record = record._replace(parent_id=unpacked_id(parent_id))
+        if record.shared_metadata is None:
             return record
-        return record.completed(self.keyframe(transaction, prefix, record.keyframe))
+        shared = self.metadata(transaction, prefix, record.shared_metadata)
+        return record._replace(metadata={**shared, **record.metadata})
+
+    def metadata(
+        self, transaction: Any, prefix: bytes, name: bytes
+    ) -> Mapping[str, bytes]:
+        """Return the metadata that checkpoints of a namespace share.
+
+        Args:
+            transaction: The transaction.
+            prefix: The prefix of the namespace's keys.
+            name: The name that `put_metadata` returned.
+
+        Raises:
+            StoreCorruptError: The metadata is missing.
+        """
+        known = self._metadata.get((prefix, name))
+        if known is not None:
+            return known
+        key = metadata_key(prefix, name)
+        data = self.values.get(transaction, key)
+        if data is None:
+            raise self.values.corrupt(
+                key, "is missing: the metadata that some checkpoints have in common"
+            )
+        shared = SharedMetadata(*self.fields_of(data))
+        _remember(self._metadata, (prefix, name), shared.metadata, _MOST_METADATA)
+        return shared.metadata
+
+    def put_metadata(
+        self, transaction: Any, prefix: bytes, metadata: Mapping[str, bytes]
+    ) -> bytes:
+        """Store metadata that checkpoints share, and return its name, a digest of it.
+
+        Args:
+            transaction: The transaction.
+            prefix: The prefix of the namespace's keys.
+            metadata: The metadata, with each value encoded.
+        """
+        data = self.record_of((metadata,))
+        name = blake2b(data, digest_size=_METADATA_DIGEST).digest()
+        self.values.put(transaction, metadata_key(prefix, name), data)
+        _remember(self._metadata, (prefix, name), metadata, _MOST_METADATA)
+        return name
 
     def keyframe(self, transaction: Any, prefix: bytes, name: bytes) -> Keyframe:
         """Return a keyframe of a namespace.
@@ -691,7 +836,7 @@ class Tables:
                 key, "is missing: the channels that some checkpoints have in common"
             )
         keyframe = Keyframe(*self.fields_of(data))
-        self._remember(key, keyframe)
+        _remember(self._keyframes, key, keyframe, _MOST_KEYFRAMES)
         return keyframe
 
     def put_keyframe(
@@ -707,13 +852,8 @@ class Tables:
         name = os.urandom(KEYFRAME_NAME)
         key = keyframe_key(prefix, name)
         self.values.put(transaction, key, self.record_of(tuple(keyframe)))
-        self._remember(key, keyframe)
+        _remember(self._keyframes, key, keyframe, _MOST_KEYFRAMES)
         return name
-
-    def _remember(self, key: bytes, keyframe: Keyframe) -> None:
-        if len(self._keyframes) >= _MOST_KEYFRAMES:
-            self._keyframes.clear()
-        self._keyframes[key] = keyframe
 
     def ids(self, transaction: Any, address: Address) -> list[str]:
         """Return the ids of a namespace's checkpoints.
@@ -789,6 +929,51 @@ class Tables:
                 key, f"is missing: the value of channel {channel!r}"
             )
         return data
+
+    def shared_value(
+        self,
+        transaction: Any,
+        prefix: bytes,
+        channel: str,
+        reference: tuple[Version, int],
+    ) -> bytes:
+        """Return the value to which a record of the table ``writes`` refers.
+
+        Args:
+            transaction: The transaction.
+            prefix: The prefix of the namespace's keys.
+            channel: The name of the channel.
+            reference: The version of the channel that the write made, and the index of
+                the write in the delta, or `WHOLE_VALUE`.
+
+        Raises:
+            StoreCorruptError: The value is missing.
+        """
+        version, index = reference
+        if index == WHOLE_VALUE:
+            return self.value(transaction, prefix, channel, version)
+        _, delta = next(self.chain(transaction, prefix, channel, version))
+        if not 0 <= index < len(delta.writes):
+            key = value_key(prefix, version, channel)
+            raise self.deltas.corrupt(
+                key, f"lacks a write that a task made to channel {channel!r}"
+            )
+        return delta.writes[index]
+
+    def resolve_writes(
+        self, transaction: Any, prefix: bytes, checkpoint_id: str
+    ) -> None:
+        """Replace references in the pending writes of a checkpoint by the values.
+
+        Call this before a child of the checkpoint is deleted or replaced.
+
+        Args:
+            transaction: The transaction.
+            prefix: The prefix of the namespace's keys.
+            checkpoint_id: The id of the checkpoint.
+        """
+        if isinstance(self.writes, WritesTable):
+            self.writes.resolve(transaction, checkpoint_key(prefix, checkpoint_id))
 
     def chain(
         self, transaction: Any, prefix: bytes, channel: str, version: Version | None

@@ -145,7 +145,7 @@ def count(tables: Tables, used: int, map_size: int) -> Stats:
         stats.bytes_of_writes += sum(size for _, size in writes)
         for table in (tables.values, tables.deltas):
             for key, size in _sizes(tables, table, namespace.prefix):
-                if not layout.is_keyframe(key):
+                if layout.is_of_channel(key):
                     channels[names.get(layout.channel_in(key), "?")] += size
     stats.threads = len(threads)
     stats.bytes_of_channels = dict(channels)
@@ -179,7 +179,7 @@ def _channel_records(
 ) -> Iterator[tuple[CheckpointRecord | Keyframe | None, int]]:
     """Yield the checkpoints and keyframes of a namespace, in their stored form, with
     their sizes. A large keyframe is stored in chunks with keys of their own. For such a
-    chunk, the record is None.
+    chunk, and for shared metadata, the record is None.
     """
     for key, size in _sizes(tables, tables.checkpoints, prefix):
         data = tables.read(partial(tables.checkpoints.get, key=key))
@@ -189,6 +189,8 @@ def _channel_records(
         if len(key) == layout.VALUE_LENGTH:
             data = tables.read(partial(tables.values.get, key=key))
         yield data and Keyframe(*tables.fields_of(data)), size
+    for _, size in _sizes(tables, tables.values, layout.metadata_keys(prefix)):
+        yield None, size
 
 
 def _sizes(

@@ -17,6 +17,12 @@ from flowpregel.storage.in_memory import CopyingCodec, MemoryStore
 __all__ = ["InMemorySaver", "MemorySaver"]
 
 
+class MemoryTables(Tables):
+    """The tables of a store in memory, whose records contain values as objects."""
+
+    shares_values: ClassVar[bool] = False
+
+
 class InMemorySaver(RecordSaver):
     """A saver that keeps checkpoints and pending writes until the process ends.
 
@@ -31,7 +37,7 @@ class InMemorySaver(RecordSaver):
     commits_at_once: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        super().__init__(Tables(MemoryStore(CopyingCodec())), MemoryLeases())
+        super().__init__(MemoryTables(MemoryStore(CopyingCodec())), MemoryLeases())
 
 
 MemorySaver = InMemorySaver

@@ -311,6 +311,7 @@ class Reader:
             if OUTPUTS_MARK in bytes(AttemptRecord(*task.ran).preview):
                 tasks.append(task)
         record = CheckpointRecord(*self.tables.fields_of(data))
+        record = self.tables.with_metadata(transaction, namespace.prefix, record)
         return replace(address, checkpoint_id=identifier), record, tasks
 
     def _ends(
@@ -342,6 +343,7 @@ class Reader:
             if task.ran is not None and is_done and not caller_of(task.path):
                 ends.append(AttemptRecord(*task.ran))
         record = CheckpointRecord(*self.tables.fields_of(data))
+        record = self.tables.with_metadata(transaction, key[:8], record)
         made_by = UNKNOWN_CODE
         data = record.metadata.get(MADE_BY)
         if data is not None:
@@ -493,7 +495,7 @@ class Reader:
         }
         writes, ran = split_writes_and_attempts(self._pending_writes(copied, maybe))
         fields = copied.record._asdict()
-        del fields["places"], fields["keyframe"]
+        del fields["places"], fields["keyframe"], fields["shared_metadata"]
         # The caller may change the dicts, and an in-memory store returns its stored
         # record, so they are copied.
         fields["channel_versions"] = dict(fields["channel_versions"])

@@ -61,6 +61,7 @@ from flowpregel.checkpoint.retention import (
     forget_checkpoints,
     forget_thread,
 )
+from flowpregel.checkpoint.writes_table import writes_payload
 from flowpregel.errors import (
     ConfigurationError,
     LeaseLostError,
@@ -571,24 +572,38 @@ def _put_batch(
         namespace = namespace._replace(fence=fence)
     for code, source in batch.sources.items():
         tables.put_source(transaction, code, source)
-    for task in batch.writes:
-        _put_task(tables, transaction, namespace.prefix, task)
     if batch.checkpoint is not None:
         namespace = put_checkpoint(tables, transaction, namespace, batch.checkpoint)
         if tables.looks_ahead:
             tables.note_checkpoint(transaction, namespace, batch.checkpoint.id)
+    # The checkpoint is stored first, because the records of the writes may refer to its
+    # values.
+    for task in batch.writes:
+        _put_task(tables, transaction, namespace.prefix, task, batch.checkpoint)
     if namespace != before:
         tables.threads.put(transaction, key, tables.record_of(tuple(namespace)))
     return namespace
 
 
 def _put_task(
-    tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites
+    tables: Tables,
+    transaction: Any,
+    prefix: bytes,
+    task: TaskWrites,
+    checkpoint: Checkpoint | None,
 ) -> None:
     """Add a task's pending writes to its stored writes on a checkpoint.
 
     The arguments of a failed call are stored beside the writes until the call
     finishes.
+
+    Args:
+        tables: The tables of the store.
+        transaction: The transaction.
+        prefix: The prefix of the namespace's keys.
+        task: The task.
+        checkpoint: The checkpoint that ends the superstep of the task, if it is in the
+            same batch.
     """
     table = tables.writes
     pending = layout.checkpoint_key(prefix, task.checkpoint_id)
@@ -606,7 +621,11 @@ def _put_task(
             table.delete(transaction, layout.sidecar_key(layout.ARGUMENTS, key))
     _add_writes(writes, task.writes)
     fields = (task.task_id, task.path, writes, ran)
-    table.put(transaction, key, tables.record_of(fields))
+    if tables.shares_values:
+        payload = writes_payload(fields, task, checkpoint, tables.record_of)
+    else:
+        payload = tables.record_of(fields)
+    tables.put_writes(transaction, key, payload)
     if task.media:
         table.put(transaction, layout.sidecar_key(layout.MEDIA, key), task.media)
     if isinstance(task.failed, bytes):

@@ -226,7 +226,7 @@ def forget_checkpoints(
 ) -> int:
     """Delete checkpoints of a namespace, and return the number of deleted checkpoints.
 
-    The keyframes, values and deltas that the other checkpoints need are kept.
+    The keyframes, metadata, values and deltas that the other checkpoints need are kept.
 
     Args:
         tables: The tables of the store.
@@ -243,13 +243,12 @@ def forget_checkpoints(
     gone = remaining.keys() & gone
     if not gone:
         return 0
+    parents = {remaining.pop(identifier).parent_id for identifier in gone}
+    for identifier in remaining.keys() & parents:
+        tables.resolve_writes(transaction, namespace.prefix, identifier)
     for identifier in gone:
-        del remaining[identifier]
         key = layout.checkpoint_key(namespace.prefix, identifier)
-        tables.checkpoints.delete(transaction, key)
-        tables.writes.drop(transaction, key)
-        for kind in (layout.ARGUMENTS, layout.OUTPUT, layout.PIN, layout.MEDIA):
-            tables.writes.drop(transaction, layout.sidecar_key(kind, key))
+        _drop_checkpoint(tables, transaction, key)
     needed = _needed_keys(tables, transaction, namespace.prefix, remaining.values())
     for table in (tables.values, tables.deltas):
         for key in table.keys(transaction, namespace.prefix):
@@ -264,20 +263,30 @@ def forget_checkpoints(
     return len(gone)
 
 
+def _drop_checkpoint(tables: Tables, transaction: Any, key: bytes) -> None:
+    """Delete the record of a checkpoint, and the records in ``writes`` that belong to
+    it.
+    """
+    tables.checkpoints.delete(transaction, key)
+    tables.writes.drop(transaction, key)
+    for kind in (layout.ARGUMENTS, layout.OUTPUT, layout.PIN, layout.MEDIA):
+        tables.writes.drop(transaction, layout.sidecar_key(kind, key))
+
+
 def _needed_keys(
     tables: Tables,
     transaction: Any,
     prefix: bytes,
     records: Collection[CheckpointRecord],
 ) -> set[bytes]:
-    """Return the keys of the keyframes, values and deltas that checkpoints need.
+    """Return the keys of the keyframes, metadata, values and deltas that checkpoints
+    need.
 
     Each key follows the name of the key's table.
     """
     needed: set[bytes] = set()
     for record in records:
-        if record.keyframe is not None:
-            key = layout.keyframe_key(prefix, record.keyframe)
+        for key in record.shared_keys(prefix):
             needed.add(tables.values.name + key)
         for channel, location in record.places.items():
             version = record.channel_versions.get(channel)

@@ -23,7 +23,7 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Final, NamedTuple, Self
 
@@ -44,6 +44,7 @@ from flowpregel.checkpoint.labels import METADATA
 from flowpregel.checkpoint.layout import (
     CheckpointRecord,
     NamespaceRecord,
+    SharedMetadata,
     Tables,
     WritesRecord,
 )
@@ -258,19 +259,28 @@ def _codes_of_record(
 ) -> list[str]:
     """Return the digests of the code that a record of a namespace refers to."""
     tasks: list[TaskWrites] = []
-    codes: list[str] = []
     if table == b"checkpoints":
         record = CheckpointRecord(*tables.fields_of(payload))
-        data = record.metadata.get(MADE_BY)
-        made_by = _decoded(tables, data, METADATA)
-        if made_by:
-            attempts = MadeBy(*made_by).attempts()
-            tasks += [TaskWrites("", "", "", (), attempt) for attempt in attempts]
-        drawing = record.metadata.get(DRAWING)
-        if drawing is not None:
-            codes.append(str(tables.codec.decode(drawing, METADATA)))
-    elif table == b"writes" and not layout.is_sidecar(key):
+        return _codes_of_metadata(tables, record.metadata)
+    if table == b"values" and layout.is_metadata(key):
+        shared = SharedMetadata(*tables.fields_of(payload))
+        return _codes_of_metadata(tables, shared.metadata)
+    if table == b"writes" and not layout.is_sidecar(key):
         tasks.append(_stored_task(tables, payload))
+    return codes_in(Batch(Address(""), tuple(tasks)))
+
+
+def _codes_of_metadata(tables: Tables, metadata: Mapping[str, bytes]) -> list[str]:
+    """Return the digests of the code to which the metadata of a checkpoint refers."""
+    codes: list[str] = []
+    tasks: list[TaskWrites] = []
+    made_by = _decoded(tables, metadata.get(MADE_BY), METADATA)
+    if made_by:
+        attempts = MadeBy(*made_by).attempts()
+        tasks += [TaskWrites("", "", "", (), attempt) for attempt in attempts]
+    drawing = metadata.get(DRAWING)
+    if drawing is not None:
+        codes.append(str(tables.codec.decode(drawing, METADATA)))
     return codes + codes_in(Batch(Address(""), tuple(tasks)))
 
 

@@ -66,6 +66,9 @@ copied only once.
 """
 _INT, _TEXT, _PLAIN, _PARTS, _ZSTD, _CUSTOM = b"i", b"t", b"p", b"m", b"z", b"c"
 _SIZES = struct.Struct(">cHIQ")
+_FRAME = bytes((*pickle.PROTO, PROTOCOL, *pickle.FRAME))
+"""The beginning of a pickle with a frame. The size of the frame (8) follows."""
+_FRAME_END = 11
 _HEAD = 1_000
 """The number of bytes at the start of a pickle that are searched for the name of the
 first class.
@@ -150,7 +153,7 @@ class ValueCodec:
         self.renames: Renames = Renames(renamed)
         self._mark = b"" if inner is None else _CUSTOM
         self.fields_of: Callable[[Any], Any] = getattr(inner, "fields_of", pickle.loads)
-        self.record_of: Callable[[Any], Any] = partial(pickle.dumps, protocol=PROTOCOL)
+        self.record_of: Callable[[Any], Any] = record_of
         self._zstandard = extra_module(*_ZSTANDARD) if compression else None
 
     def load_renames_with(self, load: Callable[[], bytes | None]) -> None:
@@ -227,6 +230,19 @@ class ValueCodec:
             ) from error
         finally:
             RENAMES.reset(token)
+
+
+def record_of(fields: Any) -> bytes:
+    """Return the fields of a record as a pickle.
+
+    A small pickle has one frame, whose header (9 bytes) helps only those who read it
+    from a stream. So the header is left out.
+    """
+    data = pickle.dumps(fields, PROTOCOL)
+    size = len(data) - _FRAME_END
+    if data.startswith(_FRAME) and size == int.from_bytes(data[3:_FRAME_END], "little"):
+        return data[: len(_FRAME) - 1] + data[_FRAME_END:]
+    return data
 
 
 class PythonCodec:

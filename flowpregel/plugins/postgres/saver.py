@@ -52,6 +52,8 @@ class PostgresTables(Tables):
     """The tables of a store in PostgreSQL."""
 
     looks_ahead = True
+    # A reference would cost readers another round trip.
+    shares_values = False
 
     def new_prefix(self, transaction: Any) -> bytes:
         # The number comes from a sequence, so that runs that start at the same time do

@@ -145,18 +145,20 @@ class LMDBTable(Table):
         payload: bytes,
     ) -> None:
         database = self._databases[self.name]
+        is_whole = len(payload) <= CHUNK
+        if is_whole:
+            record = self.sealed(key, WHOLE, payload)
+            # LMDB fills pages completely only when keys are appended in ascending
+            # order. A key that can be appended is new, so it has no chunks to delete.
+            if transaction.put(key, record, append=True, db=database):
+                return
         earlier = transaction.get(key, db=database)
         if earlier is not None and earlier[SIZE:KIND_END] in _CHUNKED_MARKS:
             self._delete_chunks(transaction, key, earlier)
-        kind = WHOLE
-        if len(payload) > CHUNK:
-            kind = _CHUNKED
-            payload = self._put_chunks(transaction, key, memoryview(payload))
-        record = self.sealed(key, kind, payload)
-        # This does the same as `put_record`, inlined because most records are written
-        # here.
-        if not transaction.put(key, record, append=True, db=database):
-            transaction.put(key, record, db=database)
+        if not is_whole:
+            head = self._put_chunks(transaction, key, memoryview(payload))
+            record = self.sealed(key, _CHUNKED, head)
+        transaction.put(key, record, db=database)
 
     def delete(
         self,

@@ -268,8 +268,11 @@ def test_a_record_that_lost_its_key_is_told(path):
     lost = 0
     for at in range(2 * 4096, len(content), 4096):
         flags, lower = struct.unpack_from("<HH", content, at + 10)
-        if flags == 2 and lower > 16 and id_of(1).encode() in content[at : at + 4096]:
-            (place,) = struct.unpack_from("<H", content, at + 16)
+        if flags != 2 or lower <= 16:
+            continue
+        (place,) = struct.unpack_from("<H", content, at + 16)
+        # A page of LMDB's own may have bytes of a record in the part that is not used.
+        if id_of(1).encode() in content[at + place : at + place + 80]:
             content[at + place : at + place + 8] = bytes(8)  # no data, no flags, no key
             lost += 1
     assert lost

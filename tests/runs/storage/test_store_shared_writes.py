@@ -1,11 +1,14 @@
-"""What a superstep added to a channel is there whatever else is dropped or written
-anew.
+"""What a superstep wrote is there whatever else is dropped or written anew, though it
+is stored once.
 """
 
 from dataclasses import replace
 
+import pytest
+
 from flowpregel._core.records import Address, Batch, Delta, DeltaHistory, TaskWrites
 from flowpregel.channels.base import MISSING
+from flowpregel.checkpoint.durable import Retention
 from tests.runs.stores import id_of, step
 
 T = Address("t")
@@ -40,13 +43,37 @@ def added(store, address=T):
     return store.load(address).deltas["items"]
 
 
-def test_it_takes_its_own_room_as_a_write_and_as_what_was_added(store):
+def written(store, number):
+    """Return the values of the writes on a checkpoint."""
+    saved = store.load(Address("t", "", id_of(number)))
+    return [write.value for write in saved.writes]
+
+
+def rewritten(number):
+    """Return the batch of a superstep whose task wrote the whole value of ``text``."""
+    text = {"text": f"{number:04}" + "x" * 1_000}
+    writes = TaskWrites(id_of(number - 1), "task", "p", tuple(text.items()))
+    return Batch(
+        address=T,
+        checkpoint=step(number, text),
+        writes=(writes,) if number else (),
+    )
+
+
+def replace_run(batch, run):
+    """Return *batch* with the id of its run."""
+    checkpoint = replace(batch.checkpoint, metadata={"run_id": run})
+    return replace(batch, checkpoint=checkpoint)
+
+
+def test_it_takes_its_room_once_as_a_write_and_as_what_was_added(store):
     fill(store, 50)
 
     assert added(store) == DeltaHistory(MISSING, whole(50))
+    assert [[item(8), item(108)]] == [written(store, 7)]
     found = store.stats()
     assert found.bytes_of_channels["items"] < 50 * 2 * 270
-    assert found.bytes_of_writes < 50 * 2 * 300
+    assert found.bytes_of_writes < 50 * 2 * 80
     assert found.bytes_of_checkpoints < 50 * 350
 
 
@@ -97,3 +124,90 @@ def test_small_items_and_none_come_back(store):
     store.commit([superstep(2, [])])
 
     assert added(store).writes == ((1,), (None, 2, ()), ())
+
+
+def test_a_whole_value_takes_its_room_once(store):
+    for number in range(50):
+        store.commit([rewritten(number)])
+
+    assert ["0008" + "x" * 1_000] == written(store, 7)
+    found = store.stats()
+    assert found.bytes_of_channels["text"] < 50 * 1_100
+    assert found.bytes_of_writes < 50 * 160
+
+
+@pytest.mark.parametrize("batch_of", [rewritten, lambda n: superstep(n, [item(n)])])
+def test_a_write_outlives_the_checkpoint_that_it_led_to(store, batch_of):
+    for number in range(4):
+        store.commit([replace_run(batch_of(number), "gone" if number == 3 else "r")])
+    before = written(store, 2)
+
+    store.delete_for_runs(["gone"])
+
+    assert before == written(store, 2)
+    assert 1 == len(before)
+    assert store.verify().ok
+
+
+@pytest.mark.parametrize("batch_of", [rewritten, lambda n: superstep(n, [item(n)])])
+def test_a_write_outlives_the_replacement_of_the_checkpoint_that_it_led_to(
+    store, batch_of
+):
+    for number in range(4):
+        store.commit([batch_of(number)])
+    before = written(store, 2)
+
+    store.commit([Batch(address=T, checkpoint=step(3, {"other": 1}))])
+    store.commit([Batch(address=T, checkpoint=step(4, {"other": 2}))])
+    store.sweep(Retention(keep_last=3))
+
+    assert before == written(store, 2)
+    assert store.verify().ok
+
+
+def test_the_metadata_of_a_run_takes_its_room_once(store):
+    metadata = {"run_id": "r" * 100, "user": "u" * 100}
+    for number in range(50):
+        checkpoint = replace(step(number, {"n": number}), metadata=metadata)
+        store.commit([Batch(address=T, checkpoint=checkpoint)])
+    other = {"run_id": "s" * 100, "user": "u" * 100}
+    for number in range(50, 53):
+        also = {**other, "extra": number} if number == 52 else other
+        checkpoint = replace(step(number, {"n": number}), metadata=also)
+        store.commit([Batch(address=T, checkpoint=checkpoint)])
+
+    history = [saved.checkpoint.metadata for saved in store.history(T)]
+
+    assert [{**other, "extra": 52}, other, other, *[metadata] * 50] == history
+    assert store.stats().bytes_of_checkpoints < 50 * 250
+    store.delete_for_runs(["s" * 100])
+    assert metadata == store.load(T).checkpoint.metadata
+    store.copy_thread("t", "u")
+    store.prune(["t"])
+    assert metadata == store.load(T).checkpoint.metadata
+    assert metadata == store.load(Address("u")).checkpoint.metadata
+    assert store.verify().ok
+
+
+def test_a_task_may_write_twice_in_one_batch(store):
+    store.commit([rewritten(0)])
+    batch = rewritten(1)
+    (first,) = batch.writes
+    other = replace(first, writes=(*first.writes, ("other", "y" * 1_000)))
+
+    store.commit([replace(batch, writes=(first, other))])
+
+    assert ["0001" + "x" * 1_000, "y" * 1_000] == written(store, 0)
+
+
+def test_a_write_on_another_checkpoint_outlives_the_one_of_the_batch(store):
+    for number in range(3):
+        store.commit([rewritten(number)])
+    batch = rewritten(3)
+    elsewhere = replace(batch.writes[0], checkpoint_id=id_of(0), task_id="elsewhere")
+
+    store.commit([replace_run(replace(batch, writes=(elsewhere,)), "gone")])
+    store.delete_for_runs(["gone"])
+
+    assert {"0001" + "x" * 1_000, "0003" + "x" * 1_000} == {*written(store, 0)}
+    assert store.verify().ok
