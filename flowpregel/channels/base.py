@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from enum import Enum
+from types import UnionType
 from typing import Any, ClassVar, Final, Generic, Self, TypeAlias, TypeVar
 
 from flowpregel.errors import EmptyChannelError, InvalidUpdateError
@@ -146,7 +147,12 @@ class BaseChannel(Generic[Value, Update], ABC):
         return (self.typ,)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({getattr(self.typ, '__name__', self.typ)})"
+        typ = self.typ
+        # In Python 3.14 a union has a name, "Union", which does not name its types.
+        if not isinstance(typ, UnionType):
+            typ = getattr(typ, "__name__", typ)
+        name = type(self).__name__
+        return f"{name}({typ})"
 
     def _empty(self) -> EmptyChannelError:
         return EmptyChannelError(f"channel {self.key!r} holds no value")
