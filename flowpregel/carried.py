@@ -107,9 +107,9 @@ def carried_by(context: Context, config: Mapping[str, Any]) -> Carried | None:
     headers = headers_in(config)
     values = {}
     for variable in tuple(_declared):
-        # Only variables with a value are searched for in the modules. A variable
-        # without one may belong to a module that is still being imported, and may not
-        # be bound to a name yet.
+        # A variable without a value is not searched for in the modules. Its module may
+        # still be importing, and may not have bound it to a name yet. The search would
+        # then record, for all later tasks, that no module has it.
         if variable in context and (location := variable_place(variable)) is not None:
             values[location] = context[variable]
     traced: Mapping[str, str] = {}
@@ -191,8 +191,8 @@ def _attach(headers: Mapping[str, str]) -> None:
     context = tracing.get_current()
     for propagator in _propagators():
         context = propagator.extract(headers, context)
-    # The context is never detached, because the surrounding contextvars context ends
-    # with the task.
+    # OpenTelemetry's context is never detached: it is stored in the `contextvars`
+    # context in which this function runs, and that ends with the task.
     tracing.attach(context)
 
 

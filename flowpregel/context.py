@@ -670,8 +670,9 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     if questions.notices:
         scope.emit_notices()
     adapter: Any = None if response_schema is None else _adapter_of(response_schema)
-    # The task gets a copy, which it may change. The original may be recorded again if a
-    # later answer is refused.
+    # The task gets a copy, which it may change. The original must not change: if a
+    # later answer is refused, all other answers are recorded again, and this record
+    # replaces the one with the refused answer.
     if questions.is_answered(index) and adapter is None:
         return private_copy(task.attempt.answers[index])
     schema = response_schema if adapter is None else adapter.json_schema()

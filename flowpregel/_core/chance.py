@@ -65,7 +65,8 @@ def check_chance(
         changes = changed_files(recorded.files, record.files)
     if not changes:
         raise ReplayMismatchError(*_call_texts(recorded, record))
-    # A changed file in the arguments is treated like a changed input of the run.
+    # A changed file in the arguments is treated like a changed input of the run: the
+    # run fails with an error, unless it adopts the change.
     run.replay.report.is_changed = True
     files = [file for file, _ in changes]
     if not (run.options.adopts_input or _has_adopted(run, files)):

@@ -329,7 +329,7 @@ class AttemptRecord(NamedTuple):
     host: str = ""
     """The host of the last attempt."""
     failed: tuple[FailedAttempt, ...] = ()
-    """The latest of the failed attempts."""
+    """The failed attempts of the task, oldest first: only the last ten."""
     code: str = ""
     """A digest of the code that made the task's writes, or an empty string for a call
     or a task without writes.

@@ -519,8 +519,9 @@ class DeltaHistory:
 class Checkpoint:
     """The durable state at a barrier, as a saver stores and returns it.
 
-    In a `Batch`, *values* and *deltas* contain just the channels that changed since the
-    parent; a changed channel in neither of the two is empty now. In a `Saved`, *values*
+    A `Batch` contains just the channels in *changed*. Each of them is in *values*, with
+    its whole value; or in *deltas*, with only the writes that a superstep added to a
+    `DeltaChannel`; or in neither of the two if it is empty now. In a `Saved`, *values*
     contains each channel that has a value, and *deltas* is unused.
     """
 

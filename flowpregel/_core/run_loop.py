@@ -106,8 +106,9 @@ def _fail(run: Run, superstep: Superstep | None, error: BaseException) -> Steps:
     # commit will not follow are dropped.
     run.outbox.effects.clear()
     if run.outbox.claims:
-        # The claims are released, because this run may be a nested one that its outer
-        # run tries again later. Until then, no other task may wait for its results.
+        # The claims on shared results, for which tasks of other runs wait, are
+        # released. This run may be a nested one that its outer run tries again only
+        # later, and the other tasks must not wait until then.
         yield CacheStore(dict.fromkeys(run.outbox.claims))
     is_over_limit = isinstance(error, GraphRecursionError)
     yield from run.store_rest(LIMIT_REACHED if is_over_limit else TASKS_DUE)

@@ -163,7 +163,9 @@ _BY_NODE: WeakKeyDictionary[Node, Spelling] = WeakKeyDictionary()
 
 
 def spelled_by_node(node: Node, arguments: Arguments) -> Spelled:
-    """Return the spelling of a call of *node*, by the parameters of the function."""
+    """Return the canonical spelling of a call of *node* with *arguments*: the same for
+    ``f(1)`` and ``f(x=1)``, if ``x`` is the first parameter of the node's function.
+    """
     spelling = _BY_NODE.get(node)
     if spelling is None:
         (callee,) = node.steps

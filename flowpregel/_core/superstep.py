@@ -627,8 +627,9 @@ class Superstep:
                 self.end.is_paused |= not is_call
                 answering.store_questions(self.run, task, outcome)
             case records.Escaped(command) if not is_call:
-                # Only the command of a planned task acts here. If a called graph
-                # commands its caller's graph, the caller handles the command.
+                # Only the command of a task that the superstep planned acts here. If
+                # the task is a call (of a graph that commands its parent graph), the
+                # body that made the call gets this outcome, and handles the command.
                 self.end.command = command
                 self._cancel(list(self.open_tasks), kill=False)
             case Withdrawn() if not is_call and self.ending_error() is None:

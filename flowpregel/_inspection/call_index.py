@@ -199,11 +199,12 @@ class CallIndex:
         self._changed_at = array("q", bytes(8 * len(table)))
 
     def restore_order(self, numbers: array[int]) -> None:
-        """Store the usual order of all calls, as `select` returned it in the index from
-        which `restore` has got the calls.
+        """Store the usual order of all calls (`URGENCY`), so that it need not be
+        computed. This is called after `restore`.
 
         Args:
-            numbers: The numbers.
+            numbers: The numbers of the calls in this order, which `select` of the other
+                index returned.
 
         Example:
             >>> from array import array
@@ -405,10 +406,11 @@ class CallIndex:
         query: CallQuery,
         call_id: str,
     ) -> int | None:
-        """Return the position of a call among the calls that match a query.
+        """Return the position of a call among the calls that match a query, in the
+        query's order.
 
         Args:
-            query: The query. Its page has no effect.
+            query: The query. Its page (``offset`` and ``count``) has no effect.
             call_id: The id of the call.
 
         Returns:
@@ -421,10 +423,10 @@ class CallIndex:
         return selection.order.position(selection.numbers, number)
 
     def select(self, query: CallQuery) -> Sequence[int]:
-        """Return the numbers of all calls that match a query, in order.
+        """Return the numbers of all calls that match a query, in the query's order.
 
         Args:
-            query: The query. Its page has no effect.
+            query: The query. Its page (``offset`` and ``count``) has no effect.
         """
         selection = self._selection(query)
         total = len(selection.numbers)

@@ -300,7 +300,9 @@ class CallTimeline:
 
 
 def _joined_bars(bars: Iterable[Bar]) -> list[Bar]:
-    """Return the bars, with neighbouring bars of several calls joined into one bar."""
+    """Return the bars, with neighbouring bars joined into one if each of them stands
+    for several calls. The bar of a single call stays separate.
+    """
     joined: list[Bar] = []
     for bar in bars:
         last = joined[-1] if joined else None

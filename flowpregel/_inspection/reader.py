@@ -351,8 +351,8 @@ class StoreReader:
         return self._steps.rows(namespace, most, of_last_run=of_last_run)
 
     def values(self, thread_id: str, checkpoint_id: str) -> StepValues | None:
-        """Return the values of the channels at a checkpoint and before it, or None if
-        the thread has no such checkpoint.
+        """Return the values of the channels at a checkpoint and at its parent (before
+        the superstep), or None if the thread has no such checkpoint.
 
         Args:
             thread_id: The id of the thread.

@@ -25,12 +25,14 @@ def estimate_of(
     running: Sequence[Mapping[str, Any]],
     now: float,
 ) -> TimeLeft | None:
-    """Return the estimated time until the known calls of a run have ended, or None.
+    """Return the estimated time until the known calls of a run have ended, or None if
+    too little is known or no call runs.
 
     Args:
         durations: The durations of ended calls.
         activity: The activity of the run, as `StoreReader.live` returns it.
-        running: The calls that run, without the tasks that made calls.
+        running: The calls that run, without bodies and nested graphs: these use no
+            worker while they wait, and they end with the calls that they made.
         now: The present time, in wall-clock seconds.
     """
     elapsed: list[tuple[str, float]] = []

@@ -154,8 +154,9 @@ def index_columns(index: CallIndex) -> Iterator[Columns | None]:
 def restored_index(columns: Columns) -> CallIndex:
     """Return the calls of a run from columns that `index_columns` returned.
 
-    The index has a new epoch, because a page may have rows of a later version of the
-    former index.
+    The former index may have changed after its columns were stored, and a page may
+    have rows of these changes. So the index has a new epoch, for which the page
+    requests all rows again.
     """
     blobs = columns.blobs
     table_columns: dict[str, Any] = {}

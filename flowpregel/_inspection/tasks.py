@@ -192,7 +192,7 @@ class TaskRecords:
         self._folders = base_folders(store)
 
     def record(self, data: bytes) -> WritesRecord:
-        """Return the record whose payload is *data*."""
+        """Decode *data*, a payload that `payloads` returned, and return the record."""
         fields = self.tables.fields_of(data)
         return WritesRecord(*fields)
 

@@ -206,7 +206,8 @@ def has_recorded_content(
     recorded = output.state
     if state is None:
         state = present_state(path)
-    # The inode is not compared, because a copy of the file has a different inode.
+    # The inode is not compared with the recorded one. A copy that kept the size and the
+    # time of the output has another inode, but its content need not be read.
     state = state._replace(inode=recorded.inode)
     if state == recorded:
         return True

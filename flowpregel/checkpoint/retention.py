@@ -86,11 +86,11 @@ class Retention:
 
 
 class RetentionCollector:
-    """The collector of the history that a `Retention` does not keep.
+    """A garbage collector, which deletes the history that a `Retention` does not keep.
 
     Args:
         tables: The tables of the store.
-        retention: The history to keep.
+        retention: The bounds of the history that is kept.
     """
 
     def __init__(self, tables: Tables, retention: Retention) -> None:

@@ -154,7 +154,9 @@ def site_settings(folder: Path) -> dict[str, Any]:
 
 
 def read_pages(folder: Path) -> list[Page]:
-    """Return all pages in the order of the navigation."""
+    """Return all pages of the documentation in *folder*, in the order of the site's
+    navigation.
+    """
     return list(_pages_in(site_settings(folder)["nav"], (), folder))
 
 

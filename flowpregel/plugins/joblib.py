@@ -153,8 +153,9 @@ class _RecordingBackend(ParallelBackendBase):  # type: ignore[misc]
             raise failure
 
     def _run(self) -> None:
-        # The body is async, because joblib makes its calls from several OS threads, in
-        # no fixed order.
+        # joblib makes the calls of the body from several OS threads, in no fixed order.
+        # So the body is async: an async body may make its calls in another order when
+        # it runs again, whereas in a sync body this may be an error.
         @entrypoint(checkpointer=self._store)
         async def joblib(_: str) -> None:
             self._context = copy_context()

@@ -35,8 +35,8 @@ the times within it are dropped. So a change of the clocks (to or from summer ti
 the moment has the same effect, whatever the moment is.
 """
 _WINDOWS: Final = tuple(timedelta(days=days) for days in (1, 40, 400, 20_000))
-"""The lengths of the periods before now in which the last due time is searched for, one
-after the other.
+"""The lengths of the periods, each of which ends now, in which the last due time is
+searched for. A longer period is searched only if the shorter ones contain no due time.
 """
 
 

@@ -15,16 +15,17 @@ The engine places slots as it places any task. So it knows how busy its machines
 and can start more if there are many requests. By these rules, several programs share
 the machines:
 
-* One slot is requested for each batch of tasks that waits. * A task of several CPUs
-begins with one slot. The others are then requested on its machine, and released with
-the first. No task holds slots while it waits to begin, so two programs never wait for
-each other's slots. * A task whose GPUs or memory the engine tracks gets an `Allocation`
-first, and then a slot on the same machine. * A slot that no task has needed for
-`IDLE_SECONDS` is released. * While tasks of this program wait, those of other programs
-may wait too, which only the engine can see. So the turn of a slot ends after
-`TURN_SECONDS`: it gets no more batches, and is released when its last one has ended.
-Just before that, this program repeats its requests, so that they go behind the older
-requests of other programs.
+* One slot is requested for each batch of tasks that waits.
+* A task of several CPUs begins with one slot. The others are then requested on its
+  machine, and released with the first. No task holds slots while it waits to begin, so
+  two programs never wait for each other's slots.
+* A task whose GPUs or memory the engine tracks gets an `Allocation` first, and then a
+  slot on the same machine.
+* A slot that no task has needed for `IDLE_SECONDS` is released.
+* While tasks of this program wait, those of other programs may wait too, which only the
+  engine can see. So the turn of a slot ends after `TURN_SECONDS`: it gets no more
+  batches, and is released when its last one has ended. Just before that, this program
+  repeats its requests, so that they go behind the older requests of other programs.
 """
 
 from __future__ import annotations

@@ -11,14 +11,15 @@
     mailbox <-post(event)- task_pool <-----------+-------+- link writer <+
 
 * `coordinator`: the pool. `executor` is the pool's public interface, for any OS thread.
-`io_loop` is the OS thread that does everything else. `task_pool` accepts tasks and acts
-on the messages (frames) of workers; `pool` has the workers of this machine; `assign`
-decides which worker gets which task; `worker_process` is one worker. * `worker`: the
-worker process, with its end of the link (the connection to the coordinator).
-`task_loop` runs one task after another; `link` sends and receives; `output` sends the
-text that tasks print and log. * `wire`: everything that crosses the link. `protocol`
-defines the frames; `messages` packs jobs, calls and outcomes; `serialization` and
-`shared_memory` turn values into bytes.
+  `io_loop` is the OS thread that does everything else. `task_pool` accepts tasks and
+  acts on the messages (frames) of workers; `pool` has the workers of this machine;
+  `assign` decides which worker gets which task; `worker_process` is one worker.
+* `worker`: the worker process, with its end of the link (the connection to the
+  coordinator). `task_loop` runs one task after another; `link` sends and receives;
+  `output` sends the text that tasks print and log.
+* `wire`: everything that crosses the link. `protocol` defines the frames; `messages`
+  packs jobs, calls and outcomes; `serialization` and `shared_memory` turn values into
+  bytes.
 
 The two ends import `wire`, and never each other.
 """

@@ -191,8 +191,9 @@ class LeaseTable:
         for *seconds*.
         """
         key = lease_key(address)
-        # A user of the database with the right to read only cannot watch the owner, but
-        # gets the live state while another process does.
+        # A process watches the owner by writing a time into the row of the lease. A
+        # database user who may only read cannot do this, but gets the owner's live
+        # state as long as another process watches the owner.
         with suppress(StoreReadOnlyError):
             self._database.execute(_WATCH, seconds, key, seconds / 2)
         rows = self._database.execute(_SHOWN, key)

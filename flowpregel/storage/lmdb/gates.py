@@ -90,7 +90,8 @@ class OpenStoreLock:
         try:
             yield is_alone
         finally:
-            # The identity is not written if this user may only read the file.
+            # The identity of the data file is not written if this user may only read
+            # the lock's file.
             with suppress(OSError):
                 if is_alone:
                     os.pwrite(self._file, self._identity(), 0)

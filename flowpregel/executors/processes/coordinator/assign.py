@@ -4,27 +4,30 @@
 goes through the queue in order:
 
 * A task whose needs (the resources that it takes while it runs) are free gets an idle
-worker, or a worker is started for it. Tasks that are known to be short are sent
-together as a batch, if they have the same needs. A batch has enough tasks to keep the
-worker busy for `BATCH_SECONDS`, but no more than the worker's share of the waiting
-tasks. The tasks of a batch run one after another, so a batch takes only the resources
-of one task. * If only one task waits, it has no special needs, and a worker is idle,
-this worker gets the task, and no resources are compared. This is the case whenever a
-program waits for each call before it makes the next call. * A task whose needs are not
-free reserves the resources that it lacks, so that small tasks behind it never starve a
-large task. Tasks behind it with the same needs are skipped. So the resources are
-compared only once for each combination of needs, whatever the number of waiting tasks.
+  worker, or a worker is started for it. Tasks that are known to be short are sent
+  together as a batch, if they have the same needs. A batch has enough tasks to keep the
+  worker busy for `BATCH_SECONDS`, but no more than the worker's share of the waiting
+  tasks. The tasks of a batch run one after another, so a batch takes only the resources
+  of one task.
+* If only one task waits, it has no special needs, and a worker is idle, this worker
+  gets the task, and no resources are compared. This is the case whenever a program
+  waits for each call before it makes the next call.
+* A task whose needs are not free reserves the resources that it lacks, so that small
+  tasks behind it never starve a large task. Tasks behind it with the same needs are
+  skipped. So the resources are compared only once for each combination of needs,
+  whatever the number of waiting tasks.
 * A busy worker that will soon be idle gets its next tasks ahead of time, so that it
-need not wait for a round trip. * Of the tasks of a run that have the same needs and the
-same depth (the number of nested calls above them), long ones come first. Otherwise a
-long task at the end of the queue would run alone, while all other workers are idle.
-Tasks change places only with such tasks, which all need the same. So the order has no
-effect on which resources are free for tasks with other needs. * A task that waits for
-its calls lends its CPUs to other tasks, and holds its other resources. If its calls had
-to wait for tasks that wait for these resources, none of them could continue. So the
-reservations of other tasks do not apply to calls of a task that holds resources. If no
-task runs and none can start, the first of these calls is returned as stuck, and the
-pool refuses the call.
+  need not wait for a round trip.
+* Of the tasks of a run that have the same needs and the same depth (the number of
+  nested calls above them), long ones come first. Otherwise a long task at the end of
+  the queue would run alone, while all other workers are idle. Tasks change places only
+  with such tasks, which all need the same. So the order has no effect on which
+  resources are free for tasks with other needs.
+* A task that waits for its calls lends its CPUs to other tasks, and holds its other
+  resources. If its calls had to wait for tasks that wait for these resources, none of
+  them could continue. So the reservations of other tasks do not apply to calls of a
+  task that holds resources. If no task runs and none can start, the first of these
+  calls is returned as stuck, and the pool refuses the call.
 """
 
 from __future__ import annotations
@@ -460,11 +463,12 @@ def _longest_first(lines: Collection[list[InFlight]]) -> Iterator[_Turn]:
     tasks come first.
 
     * If no call of a task function has ended, so that its duration is unknown, its
-    calls keep their turns. Only the very first one comes before all others, so that the
-    duration becomes known. * The other turns go to the calls with the longest expected
-    duration. Calls of the same function keep their order. * Calls that take less than
-    `BATCH_SECONDS` come last, in order of arrival. They are sent in batches, and would
-    gain nothing from another order.
+      calls keep their turns. Only the very first one comes before all others, so that
+      the duration becomes known.
+    * The other turns go to the calls with the longest expected duration. Calls of the
+      same function keep their order.
+    * Calls that take less than `BATCH_SECONDS` come last, in order of arrival. They are
+      sent in batches, and would gain nothing from another order.
 
     Args:
         lines: The lines with these needs and this depth.

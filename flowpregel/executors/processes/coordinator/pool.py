@@ -442,7 +442,8 @@ class Pool(TaskPool):
         worker = execution.worker
         number = execution.number
         # The tasks that the worker has not begun are taken back first, because a kill
-        # must not affect them. If *task* is among them, this ends it.
+        # must not affect them. If *task* is among them, `recall` ends it as stopped, so
+        # the worker needs no signal.
         self.recall(worker)
         worker.read_everything()
         if number not in worker.tasks:

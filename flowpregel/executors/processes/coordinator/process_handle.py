@@ -194,9 +194,12 @@ class ProcessHandle:
         return reap(self._process)
 
     def end_descendants(self) -> None:
-        """Kill the processes that the worker's tasks left running, and forget the
-        worker. Processes outside the worker's process group are killed only if the
-        worker was killed.
+        """Kill the processes that the worker's tasks left in its process group, and
+        forget the worker.
+
+        If the pool killed the worker, those that left the group (such as those with a
+        session of their own) are killed too. Otherwise they are left alone, because a
+        task may start a server.
         """
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)

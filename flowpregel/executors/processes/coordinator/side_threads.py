@@ -130,10 +130,12 @@ class SideThread:
 
 
 class Unwritten:
-    """The size of one worker's output that is not written yet.
+    """The size of the text that one worker has printed and logged, and that the output
+    thread has not written yet.
 
     Args:
-        resume: A function that is called on the I/O thread when there is room again.
+        resume: A function that resumes reading from the worker. It is called on the I/O
+            thread if reading was paused and enough of the text is written.
     """
 
     def __init__(self, resume: Action) -> None:

@@ -13,14 +13,16 @@ changes the state, and the state decides what the pool may do with the worker::
                                            any --EXITED--> ENDED
 
 * An IDLE worker gets tasks. A BUSY worker takes a CPU, and may get more tasks ahead of
-time. The task of a WAITING worker waits for its calls: the worker lends its CPU, and
-gets no tasks behind that task. A STOPPING worker gets no tasks, and is not counted in
-the pool's size. * The tasks of a worker are a queue, of which the first task runs. The
-events BEGAN, CALLED and EMPTIED report the state of this queue after a change, so they
-may arrive in any of the states IDLE, BUSY and WAITING. They may also arrive in STOPPING
-and ENDED: the tasks of a killed worker are taken from it one by one. * READY may arrive
-after the kill, if the worker had sent it before. * STOP_SENT is an error in any state
-but IDLE: a worker with tasks must not be sent a stop, or a task would be lost silently.
+  time. The task of a WAITING worker waits for its calls: the worker lends its CPU, and
+  gets no tasks behind that task. A STOPPING worker gets no tasks, and is not counted in
+  the pool's size.
+* The tasks of a worker are a queue, of which the first task runs. The events BEGAN,
+  CALLED and EMPTIED report the state of this queue after a change, so they may arrive
+  in any of the states IDLE, BUSY and WAITING. They may also arrive in STOPPING and
+  ENDED: the tasks of a killed worker are taken from it one by one.
+* READY may arrive after the kill, if the worker had sent it before.
+* STOP_SENT is an error in any state but IDLE: a worker with tasks must not be sent a
+  stop, or a task would be lost silently.
 
 A worker ends once. After EXITED, the events BEGAN, CALLED, EMPTIED and KILLED change
 nothing; READY, STOP_SENT and a second EXITED are errors.

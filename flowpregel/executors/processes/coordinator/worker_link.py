@@ -12,9 +12,10 @@ the task that floods it. There are three reasons to leave a link unread, each re
 in an attribute:
 
 * `paused_for`: a run has too many unread chunks from its tasks. Reading is resumed when
-the run has handled them. * `awaits_output`: too much of the worker's output is not
-written yet. Reading is resumed when enough of it is written. * `stopped_reading`: the
-link has ended, or garbage arrived. This state is final.
+  the run has handled them.
+* `awaits_output`: too much of the worker's output is not written yet. Reading is
+  resumed when enough of it is written.
+* `stopped_reading`: the link has ended, or garbage arrived. This state is final.
 """
 
 from __future__ import annotations

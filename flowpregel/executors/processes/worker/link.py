@@ -229,9 +229,10 @@ class WorkerLink:
         """
         request = next(self._requests) & 0xFFFFFFFF
         self.answers[request] = answer
-        # This method adds the answer before it reads `requester`, and `end_requests`
-        # sets `requester` to 0 before it collects the answers. So in any order of
-        # events, at least one of the two methods cancels the answer.
+        # The task may end now, on another OS thread that runs `end_requests`. This
+        # method adds the answer and then reads `requester`; `end_requests` sets
+        # `requester` to 0 and then collects the answers. So in any order of events, at
+        # least one of the two methods sees what the other did, and cancels the answer.
         if task != self.requester:
             self._cancel_answer(request)
             return answer

@@ -17,8 +17,9 @@ try:
         reduce_messages,
     )
 except ImportError:
-    # Without langchain-core, flowpregel's own names are used. LangGraph requires
-    # langchain-core, but a graph without messages does not need it.
+    # Without langchain-core, these names are those of flowpregel's own messages.
+    # LangGraph cannot even be installed without langchain-core. But with these names,
+    # a graph without LangChain's messages runs without it.
     from flowpregel.graph import (  # type: ignore[assignment]
         MessagesState,
         add_messages,
