@@ -173,7 +173,6 @@ class RunStatusReader:
         questions: list[dict[str, Any]] = []
         if row.status == "waiting":
             questions = open_questions(self._tasks, newest)
-        queued = {QUEUE: newest.metadata(QUEUE)}
         paused = self.paused()
         facts = RunFacts(
             thread_id=row.thread_id,
@@ -186,7 +185,7 @@ class RunStatusReader:
             questions=questions,
             reached_limit=newest.record.follows == LIMIT_REACHED,
             owner=self._owner(row),
-            position=QueuePosition.of(queued),
+            position=_queue_position(newest),
             paused=paused.reason(row.thread_id, {FLOW: row.flow}),
             flow=row.flow or "",
             activity=activity,
@@ -210,7 +209,7 @@ class RunStatusReader:
             newest.record.follows,
             running=is_held,
             run_ends=run_ends,
-            is_enqueued=newest.metadata(QUEUE) is not None,
+            is_enqueued=_queue_position(newest) is not None,
         )
 
     def _owner(self, row: RunRow) -> str:
@@ -271,3 +270,8 @@ class RunStatusReader:
         get_paused = partial(tables.meta.get, key=PAUSED)
         record = tables.read(get_paused)
         return PausedRuns.of(record)
+
+
+def _queue_position(newest: CheckpointView) -> QueuePosition | None:
+    """Return the position of an enqueued run, or None if the run is not enqueued."""
+    return QueuePosition.of({QUEUE: newest.metadata(QUEUE)})

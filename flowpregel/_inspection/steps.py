@@ -19,6 +19,7 @@ from flowpregel._text import size_text
 from flowpregel.checkpoint.base import QUEUE
 from flowpregel.checkpoint.labels import INPUT, METADATA
 from flowpregel.checkpoint.layout import STORED
+from flowpregel.checkpoint.queue import QueuePosition
 from flowpregel.checkpoint.reader import Reader
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class StepReader:
                     source=record.source,
                     at=record.at,
                     changed=_public_names(record.changed),
-                    was_enqueued=QUEUE in record.metadata,
+                    was_enqueued=self._was_enqueued(record),
                 )
                 rows.append(row)
                 if of_last_run and record.source == "input":
@@ -197,9 +198,17 @@ class StepReader:
             text = one_line(run_input, _INPUT_LIMITS)
         return RunBeginning(
             at=record.at,
-            was_enqueued=QUEUE in record.metadata,
+            was_enqueued=self._was_enqueued(record),
             input=text,
         )
+
+    def _was_enqueued(self, record: CheckpointRecord) -> bool:
+        """Return whether a checkpoint is that of a run which has not begun."""
+        data = record.metadata.get(QUEUE)
+        if data is None:
+            return False
+        position = self._tables.codec.decode(data, METADATA)
+        return QueuePosition.of({QUEUE: position}) is not None
 
     def _input_data(
         self,

@@ -12,8 +12,8 @@ from flowpregel._core import records
 from flowpregel._core.files import FileContent
 from flowpregel._core.ids import AttemptRecord, CallKey, CallRecord, caller_of
 from flowpregel._core.records import Address, Saved
-from flowpregel.checkpoint.base import QUEUE
 from flowpregel.checkpoint.labels import INPUT
+from flowpregel.checkpoint.queue import QueuePosition
 
 _FILES: Final = CallRecord._fields.index("files")
 Status: TypeAlias = Literal[
@@ -199,7 +199,7 @@ def status_of(saved: Saved, *, running: bool) -> Status:
         newest.follows,
         running=running,
         run_ends={work.state for work in tasks if work.has_ended_run},
-        is_enqueued=QUEUE in newest.metadata,
+        is_enqueued=QueuePosition.of(newest.metadata) is not None,
     )
 
 

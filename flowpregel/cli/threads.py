@@ -476,7 +476,8 @@ def _thread_facts(saved: Saved, *, running: bool) -> dict[str, Any]:
     metadata.pop("input_digest", None)
     metadata.pop(DRAWING, None)
     durability = metadata.pop(DURABILITY, None)
-    if metadata.pop(QUEUE, None) is not None:
+    if QueuePosition.of(metadata) is not None:
+        del metadata[QUEUE]
         # The process that begins the run chooses its durability, so an enqueued run has
         # none yet.
         durability = None

@@ -51,7 +51,15 @@ def store_enqueued(run: GraphRun, position: QueuePosition) -> None:
     """Store the input of *run* with its *position*, and do not begin the run.
 
     If the thread already has a run with the same input, nothing is stored.
+
+    Raises:
+        ConfigurationError: The user's metadata has the key of the position.
     """
+    if QUEUE in run.config.metadata:
+        raise ConfigurationError(
+            f"the metadata has {QUEUE!r}, the name of the position of an enqueued run: "
+            "use another name"
+        )
     # The run drains (stops) at its first barrier. That barrier comes after the commit
     # of the input, and before any node runs.
     run.options = replace(run.options, drain=lambda: "it was enqueued")

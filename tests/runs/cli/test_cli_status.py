@@ -18,8 +18,9 @@ from flowpregel.checkpoint.base import Batch
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
-from flowpregel.errors import StoreFullError
+from flowpregel.errors import ConfigurationError, GraphDrained, StoreFullError
 from flowpregel.graph import START, StateGraph
+from flowpregel.runtime import RunControl
 from tests.runs.cli_flows import FLOWS, State, add, allow, shares, steps
 from tests.runs.cli_jobs import COMMAND, half_way, let_go
 from tests.runs.screens import on_terminal, plain
@@ -164,6 +165,37 @@ def test_an_enqueued_run_has_no_durability_yet(cli: Cli, tmp_path: Path) -> None
     record = json.loads(cli("show", "later", "--json").stdout)
 
     assert ("enqueued", None) == (record["status"], record["durability"])
+
+
+def test_a_user_may_call_metadata_as_the_queue_does(cli: Cli, tmp_path: Path) -> None:
+    """A run that stopped before its first node was listed as enqueued."""
+    control = RunControl()
+    control.request_drain()
+    with LMDBSaver(tmp_path / "store") as saver:
+        graph = StateGraph(State).add_node("add", add).add_edge(START, "add")
+        compiled = graph.compile(checkpointer=saver, executor="inline")
+        options: Any = {"metadata": {"queue": "urgent"}, "control": control}
+        with pytest.raises(GraphDrained):
+            compiled.invoke({"n": 1}, thread_id="1", **options)
+
+    [row] = json.loads(cli("ls", "--json").stdout)
+    shown = json.loads(cli("show", "1", "--json").stdout)
+
+    assert "stopped" == row["status"] == shown["status"]
+    assert "urgent" == shown["metadata"]["queue"]
+
+
+def test_a_run_cannot_be_enqueued_with_metadata_of_the_queue(tmp_path: Path) -> None:
+    with LMDBSaver(tmp_path / "store") as saver:
+
+        @entrypoint(checkpointer=saver)
+        def flow(number: int) -> int:
+            return number
+
+        with pytest.raises(ConfigurationError, match="metadata has 'queue'"):
+            flow.enqueue(1, id="later", metadata={"queue": "urgent"})
+
+        assert [] == [*saver.threads()]
 
 
 def test_the_durability_is_in_no_metadata_that_langgraph_shows(tmp_path: Path) -> None:
