@@ -91,7 +91,7 @@ class CallContents:
 
 def _digest_of_arguments(called: Any) -> str:
     """Return the digest of the arguments in the key of a call, or an empty string if
-    the key has another form.
+    the key does not have the expected form, because another program has written it.
     """
     work = work_from(
         Address(""),

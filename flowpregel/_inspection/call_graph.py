@@ -162,9 +162,13 @@ class _GraphBuilder:
         self.called: set[str] = set()
         """The ids of the nodes whose tasks other tasks have called."""
         self._callers = self._find_callers()
-        """The name and the caller of each task that made calls."""
+        """The name of each task that made calls, and the path of the task's caller (if
+        it has one), by the task's namespace and path.
+        """
         self._enclosing: dict[_Key, str] = {}
-        """The id of the node around the calls of a task, by the task's path."""
+        """The id of the node around the calls of a task, by the task's namespace and
+        path.
+        """
 
     def _find_callers(self) -> dict[_Key, tuple[str, str]]:
         columns = self.table.columns

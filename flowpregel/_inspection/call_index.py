@@ -47,10 +47,12 @@ Selector = Callable[[int], Any]
 """A function that returns whether the call with a number is selected."""
 _MOST_SELECTIONS: Final = 4
 """The greatest number of selections (the results of queries) that are kept, and updated
-after a change. Any other selection is made again.
+after a change. Any other selection is made again when it is requested.
 """
 _MOST_LOGGED: Final = 200_000
-"""The length of the log at which its first half is dropped."""
+"""The length of the log at which its first half is dropped. A selection that is older
+than the log is then made again, not updated.
+"""
 
 
 class CallPage(NamedTuple):
@@ -61,7 +63,7 @@ class CallPage(NamedTuple):
     different numbers.
     """
     version: int
-    """The number of changes of the index."""
+    """The number of changes of the index so far."""
     total: int
     """The number of calls that match the query."""
     numbers: tuple[int, ...]
@@ -146,13 +148,15 @@ class CallIndex:
         self.counts: Counter[str] = Counter()
         """The number of calls in each state."""
         self.body_counts: Counter[str] = Counter()
-        """The number of tasks in each state that no call started."""
+        """The number of bodies and nodes (tasks that are not calls) in each state."""
         self._changed_at = array("q")
         """The version of the index at which each call last changed."""
         self._log = array("q")
         self._log_begin = 0
         self._running: dict[int, str] = {}
-        """The recorded state of each running call."""
+        """The state in the record of each running call, or `GONE` if it has no record,
+        by the number of the call.
+        """
         self._selections: dict[CallQuery, _Selection] = {}
 
     def restore(
@@ -357,7 +361,8 @@ class CallIndex:
             >>> CallIndex().failed_numbers()
             []
         """
-        # The states are searched as bytes, because a run may have a million calls.
+        # A run may have a million calls. So the states are searched as bytes, which
+        # needs no loop in Python over all calls.
         states = self.table.urgency.tobytes()
         code = STATES.index("failed")
         numbers: list[int] = []
@@ -381,8 +386,9 @@ class CallIndex:
 
         Args:
             query: The query.
-            since: The version of the caller's rows.
-            known: The numbers of the calls whose rows the caller has.
+            since: The version of the index from which the caller has rows.
+            known: The numbers of the calls whose rows the caller has. Such a row is
+                left out, unless the call has changed after the version *since*.
         """
         selection = self._selection(query)
         numbers = selection.part(query.offset, query.count)

@@ -106,8 +106,8 @@ class CallOrder:
         """Return the numbers of all calls, in order.
 
         Args:
-            unchanged: Numbers in order.
-            changed: Numbers in any order.
+            unchanged: The numbers of the calls whose keys have not changed, in order.
+            changed: The numbers of the other calls, in any order.
         """
         numbers: list[int] = []
         if len(changed) * _FEW > len(unchanged):

@@ -154,8 +154,9 @@ def _by_x(point: CallPoint) -> float:
 
 
 def calls_in_order(index: CallIndex, query: CallQuery) -> list[int]:
-    """Return the calls that match a query, in the order of their positions. If only
-    nodes match, return these.
+    """Return the calls that match a query, in the order of their positions (supersteps
+    and paths). Tasks that no task called (bodies and nodes) are left out, unless only
+    these match.
     """
     columns = index.table.columns
     callers = columns["caller"]
@@ -274,7 +275,7 @@ class _Cells:
             self._group_count = len(colours)
 
     def one_each(self, most: int) -> list[CallPoint]:
-        """Return at most *most* points, with no two points in one cell of a grid."""
+        """Return at most *most* points: one of each group in each cell of a grid."""
         cells = most // self._group_count
         points = self._one_each_of(cells)
         # A single outlier leaves most cells of a coarse grid empty, so finer grids are

@@ -152,10 +152,10 @@ def parse_terms(
 ) -> list[Term]:
     """Return the conditions in a string that a person has typed.
 
-    A word is searched in the call and its error. ``field:value`` compares a field;
-    ``<``, ``<=``, ``>``, ``>=`` or ``=`` may precede the value. A minus negates a
-    condition, and quotation marks enclose spaces. If there is no such field, the colon
-    is part of a word.
+    A word is searched for in the text of a call and in its error. ``field:value``
+    compares a field; ``<``, ``<=``, ``>``, ``>=`` or ``=`` may precede the value. A
+    minus negates a condition, and quotation marks enclose spaces. If there is no such
+    field, the colon is part of a word.
 
     Args:
         text: The text.
@@ -192,8 +192,8 @@ def parse_terms(
 def parse_number(text: str) -> float | None:
     """Return the number in a string, or None if there is none.
 
-    A number may have a unit of time, whose result is in seconds, or a unit of memory,
-    whose result is in bytes.
+    A number with a unit of time is returned in seconds, and one with a unit of memory
+    in bytes.
 
     Example:
         >>> parse_number("1e-3"), parse_number("250ms"), parse_number("2mb")
@@ -215,9 +215,10 @@ def recorded_fields(row: CallRow) -> Mapping[str, FieldValue]:
     """Return the fields of a call whose names the user's code chose: the
     arguments and their fields, the metrics, and the result or the fields of the result.
 
-    The name of an argument's field is the part after the last dot, if the call has no
-    other field of this name. A name that a field of every call has, or an argument or
-    a metric, is preceded by the kind, as in ``result.loss``.
+    The name of an argument's field is the part after the last dot, if this part is
+    different for each field of the arguments. Arguments get their names first, then
+    metrics, then results. A name that is taken by then, or that is in `FIELDS`, is
+    preceded by the kind, as in ``result.loss``.
 
     Args:
         row: The call.

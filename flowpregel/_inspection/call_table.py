@@ -96,7 +96,7 @@ class _Columns(dict[str, Any]):
 
 
 class CallTable:
-    """Rows of calls. A row keeps its number.
+    """Rows of calls. A row keeps its number when it is replaced by a later one.
 
     The columns of a table that was stored are packed (each in one byte string), and
     each is unpacked when it is used as a whole.

@@ -28,7 +28,7 @@ _MOST_BARS: Final = 6_000
 """
 _FEWEST_COLUMNS: Final = 40
 _MOST_LABELS: Final = 500
-"""The number of bars that have the name of their call."""
+"""The greatest number of bars that are labelled with their call: the widest ones."""
 _SECOND: Final = 1_000_000_000
 _SHORTEST: Final = 1_000_000
 """The shortest extent of a timeline in nanoseconds."""
@@ -53,7 +53,9 @@ class LanePicture(NamedTuple):
     pid: int
     """The id of the process; 0 if it is unknown."""
     bars: list[Bar]
-    """The bars, those of the most urgent state last."""
+    """The bars, those of the most urgent state last, so that they are drawn over the
+    others.
+    """
 
 
 class TimelinePicture(NamedTuple):
@@ -231,7 +233,10 @@ class CallTimeline:
             self._total += 1
 
     def _free_lane(self, pid: int, begin: int) -> _Lane:
-        """Return the first lane of a process in which a call can be added."""
+        """Return the first lane of a process whose calls have ended at *begin*, or a
+        new lane. If the process has too many lanes, return its last one, in which calls
+        may then overlap.
+        """
         lanes = self._lanes.setdefault(pid, [])
         for lane in lanes:
             if lane.end <= begin:

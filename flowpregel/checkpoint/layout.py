@@ -498,7 +498,8 @@ class Tables:
     def new_namespace(self, transaction: Any, address: Address) -> NamespaceRecord:
         """Return a new namespace, which is not stored yet.
 
-        Its fence is the greatest fence of the namespaces that enclose it.
+        Its fence is the greatest fence of the namespaces that enclose it, so that an
+        owner whose commits these refuse cannot commit here either.
 
         Args:
             transaction: The transaction.
@@ -965,7 +966,8 @@ class Tables:
     ) -> None:
         """Replace references in the pending writes of a checkpoint by the values.
 
-        Call this before a child of the checkpoint is deleted or replaced.
+        Call this before a child of the checkpoint is deleted or replaced, because it is
+        the child that has stored these values.
 
         Args:
             transaction: The transaction.

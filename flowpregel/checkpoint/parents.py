@@ -26,8 +26,8 @@ def greatest_version(newest_first: Iterable[Saved]) -> tuple[Version, ...]:
     """Return the greatest version of any channel in a thread's namespace, in a tuple,
     which is empty if there is none.
 
-    A new version must be greater, because a saver may only count its versions, and the
-    same version in another branch may belong to a different value.
+    A new version must be greater. Some savers merely count versions, so that without
+    this rule a version in another branch might be the same but belong to another value.
 
     Args:
         newest_first: The checkpoints. They are read up to the first that is not a copy

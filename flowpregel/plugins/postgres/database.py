@@ -259,7 +259,8 @@ class Database:
                 return work(snapshot)
             except psycopg.Error:
                 # The connection is lost, or *work* has run a statement that changes
-                # something. So the shared snapshot is no longer used.
+                # something, which the server refuses in a snapshot. After the error the
+                # snapshot cannot be used any more, and *work* is repeated without it.
                 self._shared.current = None
         return self._repeated(attempt)
 

@@ -8,8 +8,8 @@ has landed. So each commit leaves a record of itself in a table::
 
 Until it ends, each write of a process has a *slot*, one row of this table, and each try
 of a write uses the next *number* of the slot. The transaction first stores its number
-in the row of the slot. It is refused if the number there is not smaller. So a client
-that does not know the outcome of a try can find out (*settle* the number)::
+in the row of the slot. It is refused if the row has this number or a greater one. So a
+client that does not know the outcome of a try can find out (*settle* the number)::
 
     the row of the slot has     then the try
     -----------------------     ------------
@@ -20,8 +20,8 @@ that does not know the outcome of a try can find out (*settle* the number)::
     a greater one               was settled before: the client has gone on, and this
                                 is a repeated question that arrives late
 
-The statement that settles a number waits for a transaction that has not ended, because
-this has locked the row. Other writes never change the row.
+If the transaction of the try has not ended, it has locked the row. So the statement
+that settles the number waits for its end. Other writes never change the row.
 
 A process has as many slots as it had writes at the same time. Rows that have not been
 used for `KEPT_FOR` are removed. If half of that time has passed since a try, because

@@ -358,7 +358,9 @@ class Environment:
     def change_counter(self) -> int:
         """Return a number that stays the same as long as nothing is committed.
 
-        For 50 ms after a commit, each call returns a different number.
+        The number is the file's modification time. A further commit soon after the last
+        one may not change this time, so for 50 ms after a commit, each call returns a
+        different number.
         """
         with translate_os_errors(self._data):
             changed_at = os.stat(self._data).st_mtime_ns

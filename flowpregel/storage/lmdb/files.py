@@ -337,8 +337,12 @@ def _meta(
 
 
 def _in_turn(even: _Meta, odd: _Meta) -> bool:
-    """Return True if two meta pages were written by consecutive transactions."""
-    # In a new file, both meta pages have the transaction number 0.
+    """Return True if two meta pages were written by consecutive transactions.
+
+    LMDB writes the first page in transactions with an even number, and the second page
+    in those with an odd number.
+    """
+    # A new file is an exception: both meta pages have the transaction number 0.
     if even.transaction == odd.transaction == 0:
         return True
     return even.transaction % 2 == 0 and abs(even.transaction - odd.transaction) == 1

@@ -310,9 +310,10 @@ def _check_header(
     writing.
 
     The header is read without LMDB's lock. If a process has the store open, the header
-    is checked later. A store that is accepted by `StoreOptions.trust` is sealed again
-    under our own key. Its checksums cannot be checked, since its key is unknown. After
-    that, the records are unpickled as if this user had written them.
+    is not checked here, but after this process has opened the store too. A store that
+    is accepted by `StoreOptions.trust` is sealed again under our own key. Its checksums
+    cannot be checked, since its key is unknown. After that, the records are unpickled
+    as if this user had written them.
     """
     with suppress(StoreBusyError):
         with _kept_closed(path, create=False):

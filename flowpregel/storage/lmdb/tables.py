@@ -236,6 +236,8 @@ class LMDBTable(Table):
 
 
 def _chunks(key: bytes, size: int) -> Iterator[tuple[bytes, int]]:
-    """Yield the key of each chunk of a payload, and the position of the first byte."""
+    """Yield the key of each chunk, and the position in the payload of the chunk's first
+    byte.
+    """
     for number, start in enumerate(range(0, size, CHUNK)):
         yield key + number.to_bytes(4, "big"), start
