@@ -670,8 +670,8 @@ class DurableSaver(RecordSaver):
         """Store the thread from a file that `export_thread` wrote.
 
         The file may come from another kind of store. The thread is stored whole or not
-        at all. No run of it is under way afterwards:
-        an unfinished run is stopped, and can be resumed. No value is decoded.
+        at all. An unfinished run does not continue by itself, but can be resumed. No
+        value is decoded.
 
         Args:
             path: The path of the file.

@@ -133,7 +133,7 @@ class LangGraphMethods:
     commits_at_once: ClassVar[bool]
 
     def get(self, config: Shape) -> dict[str, Any] | None:
-        """Return the checkpoint that *config* names as LangGraph's dict."""
+        """Return, as LangGraph's dict, the checkpoint that *config* names."""
         saved = self.get_tuple(config)
         return None if saved is None else saved.checkpoint
 

@@ -77,7 +77,9 @@ row of a table in which the server records the outcome (see `once`).
 
 _HEADER = KINDS[b"meta"] + HEADER
 _MOST_IDLE = 4
+"""The maximum number of connections that are kept open while they are not in use."""
 _LONGEST_PAUSE = 0.5
+"""The longest pause, in seconds, between attempts while the server is unavailable."""
 _STARTING = "the database system is "
 """The words by which the refusal of a server that is starting, recovering or stopping
 is recognized, if it speaks English. The error of a failed connection has no code.

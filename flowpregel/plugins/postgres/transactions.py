@@ -42,11 +42,13 @@ META, THREADS, DELTAS, STORE, CACHE = b"m", b"t", b"d", b"s", b"e"
 SCOPE_SIZE = 17
 """The number of bytes with which all keys of a thread's namespaces begin."""
 _MOST_SCOPES = 1_000
+"""The maximum number of scopes that a process remembers."""
 _MOST_BYTES = 1 << 20
 """The maximum size, in bytes, of the records that are remembered for a scope. The
 remembered keys have the same limit, with 16 bytes for each key.
 """
 _LARGEST = 1 << 16
+"""The greatest size, in bytes, of a record that is remembered."""
 _AHEAD = 64
 """The number of deltas to read when a single one is requested, because the reader of a
 delta channel will also need those before it.

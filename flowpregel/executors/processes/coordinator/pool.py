@@ -68,7 +68,12 @@ from flowpregel.executors.processes.wire.shared_memory import (
 )
 
 _START_TRIES: Final = 3
+"""The number of failed starts of workers, one after another, at which all waiting tasks
+are ended with an error. A single task fails if more workers than this number have died
+before they began it.
+"""
 _SPARE: Final = 8
+"""The number of idle workers that are kept in addition to twice the pool's size."""
 _OOM_SECONDS: Final = 5.0
 """Seconds after a kill by the kernel's OOM killer in which other workers that were
 killed are regarded as its victims too.

@@ -188,8 +188,8 @@ class ProcessHandle:
             self.kill_reason = reason
 
     def take_exit(self) -> tuple[int | None, int | None] | None:
-        """Return the exit code and the peak memory, or None if the process has not
-        ended.
+        """Return the exit code and the peak memory in bytes (each None if it is
+        unknown), or None if the process has not ended.
         """
         return reap(self._process)
 
