@@ -250,8 +250,9 @@ class Scope:
         fetched = self.run_client.channels(missing) if missing else None
         if fetched is not None:
             # Only a task whose run is in another process fetches channels, so these
-            # dicts belong to this task alone. They are changed in place, so that
-            # several OS threads of the task can fetch.
+            # dicts belong to this task alone. They are changed in place and not
+            # replaced, because another OS thread of the task may add to them at the
+            # same time.
             channels, managed = fetched
             cast("dict[str, Any]", step.channels).update(channels)
             cast("dict[str, Any]", step.managed).update(managed)

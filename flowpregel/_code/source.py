@@ -407,8 +407,9 @@ def _lambda_at(
         if not _contains(node.body, positions, offset):
             continue
         if positions or _has_value(node.body, code):
-            # If several lambdas match, the last one is taken, because inner lambdas
-            # come after outer ones.
+            # If several nested lambdas match, *code* is that of the innermost, because
+            # an outer one has instructions outside of it. Inner lambdas come after
+            # outer ones, so the last match is taken.
             match = node
     return match
 

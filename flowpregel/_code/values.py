@@ -357,8 +357,8 @@ def _reduced_error(error: BaseException) -> str | tuple[Any, ...]:
     """Return the parts of an error that pickle would store, except its traceback, cause
     and notes.
     """
-    # Reducers in `copyreg` are not used, because those of `tblib`, which Dask imports,
-    # include causes and tracebacks.
+    # Reducers in `copyreg` are not used. Those of `tblib`, which Dask imports, include
+    # causes and tracebacks, which would make the digests of equal errors differ.
     parts: str | tuple[Any, ...] = error.__reduce_ex__(5)
     if len(parts) != 3 or not isinstance(parts[2], dict):
         return parts

@@ -210,9 +210,9 @@ def _recorded_outcome(
         return task_id, Raised(error)  # The call fails. Its record stays in the store.
     if isinstance(outcome, Raised):
         if not isinstance(outcome.error, errors.TaskCancelled):
-            # A failure from the record is noted like a failure in this run: the body
-            # may have ignored it in the earlier run, and may fail because of it only
-            # now.
+            # A failure from the record is noted as a possible cause of the caller's
+            # failure. The caller may have ignored it in the earlier run, and may fail
+            # because of it only now.
             task = call_task(caller, call, step, task_id, record)
             fail_call(task, outcome.error)
     elif isinstance(outcome, Returned) and "recorded" in run.options.modes:

@@ -214,7 +214,8 @@ def note_use(
     used = body.sequence.used
     for path, digest, size in record.files:
         used[USED_FILE + path, digest] = size
-    # Calls that the library itself makes have no code, and are not counted.
+    # No code is recorded for calls that the library itself makes, such as those of
+    # `imap`. They are not counted.
     if code:
         used[name, code] += 1
         report.used[name, code] += 1

@@ -111,7 +111,7 @@ def _mode_of(
 
 
 def _apply_own_writes(run: Run) -> None:
-    """Apply the writes that the run itself makes for a `Command`."""
+    """Apply the update and goto of a `Command` that is the input of the run."""
     writes = own_writes(run)
     if not writes:
         return

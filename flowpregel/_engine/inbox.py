@@ -306,8 +306,8 @@ class LoopInbox(RunInbox):
             is_read = done.done()
         finally:
             if not is_read:
-                # Because the future is cancelled, the other OS thread reads no further
-                # value.
+                # The other OS thread runs `_read_all`, which checks before each value
+                # whether the future is cancelled. So it reads no further value.
                 done.cancel()
                 # A copy of the list is passed on, because the other OS thread may still
                 # append to the list.

@@ -81,7 +81,9 @@ class TimelinePicture(NamedTuple):
 
 @dataclass(slots=True)
 class _Calls:
-    """Calls of one lane and state, in the order in which they began."""
+    """The calls of a lane (a row of the timeline) that are in the same state, such as
+    "failed", in the order in which they began.
+    """
 
     begins: array[int] = field(default_factory=lambda: array("q"))
     ends: array[int] = field(default_factory=lambda: array("q"))

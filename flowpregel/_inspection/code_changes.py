@@ -141,7 +141,8 @@ def version_changes(
 
     Args:
         saver: The store of the recorded code.
-        code: The digest of the code, which has not changed itself.
+        code: The digest of the recorded code, which is also that of the present code.
+            It does not depend on the versions of packages.
     """
     parts = saver.source_of(parts_key(code))
     changes = parts_that_changed(parts, code)

@@ -87,7 +87,7 @@ def _earlier_calls(
     is_same_flow: Callable[[str], bool],
 ) -> list[CallRow]:
     """Return the calls of the last finished runs of a flow. The calls of the latest run
-    come last, because the latest durations are kept.
+    come last, because `CallDurations` keeps only the durations that are added last.
     """
     threads: list[str] = []
     for row in reader.runs():

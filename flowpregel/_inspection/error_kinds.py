@@ -506,8 +506,8 @@ def _drop_needless(
     others: Sequence[Fields],
     matching: int,
 ) -> None:
-    """Remove the fields of a condition without which no more of the other calls match
-    it.
+    """Remove the fields that a condition does not need. Without them, it still matches
+    the same number of *others*, the calls outside of the group.
     """
     for name in list(chosen):
         rest = dict(chosen)

@@ -560,8 +560,9 @@ class Tables:
         """Take note that a checkpoint was put into *transaction*. The default does
         nothing.
 
-        A database on another machine can then check, in the round trip of the commit,
-        whether the ranges that `ranges_after` returns are empty.
+        The next superstep first reads the ranges that `ranges_after` returns, which are
+        usually empty. A database on another machine can check this in the round trip of
+        the commit, so that empty ranges need not be read.
 
         Args:
             transaction: The transaction.

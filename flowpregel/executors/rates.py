@@ -453,7 +453,11 @@ def rates_of(saver: Any) -> TokenRates:
 
 
 def _change_rate(saver_ref: ref[Any], *arguments: Any) -> Any:
-    """Change the record of a rate in the store of a saver that may no longer exist."""
+    """Change the record of a rate in the store of a saver.
+
+    Raises:
+        ReferenceError: The saver no longer exists.
+    """
     saver = saver_ref()
     if saver is None:
         raise ReferenceError("the store of the rate is closed")

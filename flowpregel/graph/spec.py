@@ -57,7 +57,9 @@ class Schema:
 
     @property
     def required(self) -> frozenset[str]:
-        """The keys without defaults, which an object of the class needs."""
+        """The keys without defaults. An object of the state's class cannot be made
+        without them.
+        """
         if is_model(self.typ):
             model_fields = self.typ.model_fields
             return frozenset(

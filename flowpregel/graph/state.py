@@ -415,7 +415,7 @@ class StateGraph(GraphSpec):
             debug: Whether to print updates and values.
             name: The name of the graph in drawings and messages.
             transformers: The transformers of `Pregel.stream_events`: classes, or
-                functions of a namespace.
+                functions that take a graph's namespace and return a transformer.
             executor: The executor of nodes that do not set one: ``"processes"``,
                 ``"threads"``, ``"inline"``, or an executor.
             migrate: Converts the state of an old thread to the channels of this graph;

@@ -31,7 +31,9 @@ _OWN_OPTIONS: Final = ("stream_mode", "subgraphs", "version")
 
 
 class EventMethods(RunnableMethods):
-    """A mixin with the methods that return LangGraph's readers of events."""
+    """A mixin with `stream_events` and `astream_events`. With ``version="v3"``, they
+    return LangGraph's objects for reading the events of a run.
+    """
 
     stream: Callable[..., Any]
     astream: Callable[..., Any]

@@ -232,8 +232,8 @@ def nested_callbacks(
         return None
     variables = outer.variables if task.variables is None else task.variables
     labels = _labels_of(definition, config, variables)
-    # The callback handlers get the node whose code calls the graph, instead of the
-    # hidden task of the call.
+    # If a node's code calls the graph, the library makes a hidden task for the call.
+    # The callback handlers get the labels of the node, and not those of this task.
     node_task = task.parent or task if task.kind is Kind.CALL else task
     metadata = {**labels.metadata, **labels_of(node_task, step.step)}
     labels = replace(labels, metadata=metadata)

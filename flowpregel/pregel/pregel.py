@@ -158,7 +158,8 @@ class Pregel(EventMethods):
             older program may have stored, and returns the values for this program. It
             is called at every read, even for values that were migrated before.
         stream_transformers: The transformers of `stream_events`, as LangGraph has them:
-            classes, or functions of a namespace.
+            classes, or functions that take a graph's namespace and return a
+            transformer.
 
     Raises:
         ConfigurationError: Nodes and channels do not fit together.

@@ -109,7 +109,8 @@ class EngineWatch:
     def machines(self) -> Machines | None:
         """Return the engine's machines, or None if the engine does not answer.
 
-        This advances the clock.
+        Each call is a tick of `clock`, on which the time since the engine's last answer
+        is measured.
         """
         now = self.clock.tick()
         if now - self._answered_at >= LOST_AFTER:

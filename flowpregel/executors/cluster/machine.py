@@ -309,8 +309,8 @@ class RemotePoolHost(ProcessExecutor):
         shared memory.
         """
         name, depth, timeout, resources, gpus, contexts, digest, body = order
-        # The packed arguments are passed on to the worker, and not unpacked here. So
-        # this task has no input.
+        # The arguments stay packed in *body*, and only the worker unpacks them. So the
+        # `Task` that is made here has None as its input.
         planned = Task(
             key,
             Node(name=name, resources=resources),

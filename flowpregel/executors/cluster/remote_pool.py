@@ -357,7 +357,7 @@ class RemotePool(ClusterEngine, TaskPool):
             self._act_on_frame(batch, buffers, frame)
 
     def _fetch(self, batch: RemoteBatch, key: int, frame: Frame) -> None:
-        """Request the large buffers of *frame*, with which a task has ended."""
+        """Request the large buffers of *frame*, which reports the end of a task."""
         self._calls.ask(
             partial(self._on_fetched, batch, key, frame),
             self.call,
@@ -509,8 +509,8 @@ class RemotePool(ClusterEngine, TaskPool):
         Args:
             batch: The batch of the tasks.
         """
-        # Nothing is taken back from the machine. Its own pool gives tasks that wait
-        # behind such a task to another worker.
+        # No task is taken back from the machine. If tasks wait behind one that waits
+        # for calls, the machine's own pool gives them to another worker.
         for number, task in batch.tasks.items():
             if task.execution.calls:
                 batch.callers.add(number)

@@ -93,8 +93,8 @@ class Pages:
     def __init__(self, saver: DurableSaver, *, is_report: bool = False) -> None:
         self.saver: DurableSaver = saver
         self.path: str = saver.path
-        # If the store has a URL, its `path` is shown and not the location, which may
-        # contain a password.
+        # If the store has a URL, `saver.location` may contain a password. So
+        # `saver.path` is shown, which contains none.
         is_url = "://" in saver.path
         self._store: str = saver.path if is_url else saver.location
         self.reader: StoreReader = StoreReader(

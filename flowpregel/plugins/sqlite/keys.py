@@ -1,5 +1,5 @@
-"""The change of the keys of a SQLite store. No program may have the store open during
-the change.
+"""The change of the secret keys of a SQLite store, which are used for checksums and for
+optional encryption. No program may have the store open during the change.
 
 ::
 
@@ -9,11 +9,11 @@ Every process that has the store open has the old keys in memory. So the keys ar
 changed under SQLite's exclusive lock, which cannot be acquired while another program
 has the file open. Programs that open the file later wait until the lock is released.
 
-The old records must not remain readable in free pages. So all records are sealed again
-in a draft, which has no free pages, and SQLite's own backup copies the draft's pages
-over those of the store. The copy is one transaction, so a crash leaves either all old
-pages or all new pages. The draft is not renamed over the file, because SQLite would
-then apply the old file's log to the new file.
+The old records must not remain readable in free pages. So all records are sealed with
+the new keys in a draft, which has no free pages, and SQLite's own backup copies the
+draft's pages over those of the store. The copy is one transaction, so a crash leaves
+either all old pages or all new pages. The draft is not renamed over the file, because
+SQLite would then apply the old file's log to the new file.
 
 After the commit, the new pages are in the log, and the old pages are still in the file.
 So the log is copied into the file at once. If a crash prevents that, SQLite does it

@@ -459,19 +459,19 @@ def _by_arrival(lines: Collection[Iterable[InFlight]]) -> Iterator[_Turn]:
 
 
 def _longest_first(lines: Collection[list[InFlight]]) -> Iterator[_Turn]:
-    """Return the turns of tasks with the same needs and depth in an order in which long
-    tasks come first.
+    """Return waiting tasks with the same needs and depth, long tasks first, each with
+    its turn (its position among the waiting tasks).
 
     * If no call of a task function has ended, so that its duration is unknown, its
       calls keep their turns. Only the very first one comes before all others, so that
       the duration becomes known.
-    * The other turns go to the calls with the longest expected duration. Calls of the
-      same function keep their order.
+    * In the other turns, the calls with the longest expected duration come first. Calls
+      of the same function keep their order.
     * Calls that take less than `BATCH_SECONDS` come last, in order of arrival. They are
       sent in batches, and would gain nothing from another order.
 
     Args:
-        lines: The lines with these needs and this depth.
+        lines: The tasks, as one list for each name, in order of arrival.
     """
     first_calls: list[InFlight] = []
     long: list[list[InFlight]] = []

@@ -490,8 +490,9 @@ class Pool(TaskPool):
         for worker in self.workers:
             if worker.link.paused_for not in (None, mailbox):
                 # The link is paused until the program reads the stream of the other
-                # run. But the program may be waiting for the run of *mailbox*, and then
-                # neither run would continue.
+                # run. But the program may be waiting for the run of *mailbox*, whose
+                # tasks may need this worker. Then neither run would continue, so the
+                # link is resumed.
                 worker.link.resume()
 
     def pause_for_output(self, worker: WorkerProcess) -> None:

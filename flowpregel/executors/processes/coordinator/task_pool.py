@@ -255,9 +255,9 @@ class TaskPool(ABC):
             return
         if task.needs is not None:
             self.resources.end(task)
-        # An error is never regarded as plain, so that it is read on the run's OS
-        # thread: if the worker died, its message shows the call's arguments, which may
-        # have to be unpickled.
+        # An error is never regarded as plain, because reading it may run user code. If
+        # the worker died, `UnreadEnd.read` adds the call's arguments to the message of
+        # the error, and they may have to be unpickled.
         if isinstance(outcome, messages.PackedOutcome):
             is_plain = outcome.is_plain
         else:
