@@ -1,9 +1,9 @@
-"""Statistics and verification of a store."""
+"""Statistics and verification of a store, and the order of enqueued runs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,6 +17,7 @@ from flowpregel.checkpoint.layout import (
     NamespaceRecord,
     Tables,
 )
+from flowpregel.checkpoint.queue import QueuePosition
 from flowpregel.checkpoint.reader import CopiedCheckpoint, Reader
 from flowpregel.checkpoint.work import Status
 from flowpregel.errors import StoreError
@@ -47,6 +48,21 @@ class ThreadInfo:
     """
     metadata: Mapping[str, Any]
     """The metadata of the newest checkpoint."""
+
+
+def places(threads: Iterable[ThreadInfo], now: float) -> list[str]:
+    """Return the threads of the enqueued runs, in the order in which they begin.
+
+    Args:
+        threads: Any threads.
+        now: The present time, in seconds since the epoch.
+    """
+    ranks: list[tuple[tuple[float, int, int], str]] = []
+    for thread in threads:
+        position = QueuePosition.of(thread.metadata)
+        if thread.status == "enqueued" and position is not None:
+            ranks.append((position.rank(thread.created, now), thread.thread_id))
+    return [thread_id for _, thread_id in sorted(ranks)]
 
 
 def newest_checkpoints(

@@ -7,13 +7,10 @@ records of its own, and a run leaves the queue with its first result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from flowpregel.checkpoint.base import QUEUE
-
-if TYPE_CHECKING:
-    from flowpregel.checkpoint.maintenance import ThreadInfo
 
 
 class QueuePosition(NamedTuple):
@@ -54,18 +51,3 @@ class QueuePosition(NamedTuple):
         """
         delay = max(0.0, self.not_before - now)
         return delay, -self.priority, created
-
-
-def places(threads: Iterable[ThreadInfo], now: float) -> list[str]:
-    """Return the threads of the enqueued runs, in the order in which they begin.
-
-    Args:
-        threads: Any threads.
-        now: The present time, in seconds since the epoch.
-    """
-    ranks: list[tuple[tuple[float, int, int], str]] = []
-    for thread in threads:
-        position = QueuePosition.of(thread.metadata)
-        if thread.status == "enqueued" and position is not None:
-            ranks.append((position.rank(thread.created, now), thread.thread_id))
-    return [thread_id for _, thread_id in sorted(ranks)]

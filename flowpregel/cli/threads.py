@@ -18,7 +18,8 @@ import click
 from flowpregel._core.records import DRAWING, DURABILITY, Saved
 from flowpregel._inspection.preview import FULL, PreviewLimits, to_json
 from flowpregel.checkpoint.base import FLOW, QUEUE
-from flowpregel.checkpoint.queue import QueuePosition, places
+from flowpregel.checkpoint.maintenance import places
+from flowpregel.checkpoint.queue import QueuePosition
 from flowpregel.checkpoint.work import Status, status_of
 from flowpregel.cli import console, targets
 from flowpregel.cli.consumers import consumer_text, consumers_of, refusals
