@@ -28,6 +28,8 @@ from tests.house.test_public_names import BUILT
 PROPERTIES = (property, functools.cached_property)
 ROOT = Path(__file__).parents[2]
 RUN = re.compile(r"(?m)^ *>>> (?!.*\+SKIP)")
+JOINED_LIST = re.compile(r"[.,;:] \* \S")
+"""An item of a list within a line."""
 WITH_EXAMPLES = [
     ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     for file in sorted((ROOT / "flowpregel").rglob("*.py"))
@@ -381,6 +383,19 @@ def test_every_public_value_has_a_docstring() -> None:
     }
 
     assert [] == sorted(name for name in values if not is_described.get(name, True))
+
+
+def test_no_list_in_a_docstring_is_joined_to_a_paragraph() -> None:
+    """A tool that wraps paragraphs does so to a list without an empty line above it."""
+    joined: list[str] = []
+    for file in sorted((ROOT / "flowpregel").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+                continue
+            if JOINED_LIST.search(node.value):
+                joined.append(f"{file.name}:{node.lineno}")
+
+    assert [] == joined
 
 
 @pytest.mark.parametrize("check", CHECKS)
