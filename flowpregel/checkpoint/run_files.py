@@ -174,6 +174,8 @@ def new_file(path: str) -> Iterator[str]:
     folder, name = os.path.split(path)
     error = StoreError(f"there is already a file at {path}; give a new path")
     with translate_os_errors(path):
+        if os.path.isdir(path):
+            raise StoreError(f"{path} is a folder; give the path of a new file in it")
         if os.path.lexists(path):
             raise error
         os.makedirs(folder, exist_ok=True)

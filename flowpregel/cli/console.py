@@ -251,7 +251,9 @@ def report_error(error: errors.FlowPregelError | KeyboardInterrupt) -> Code:
         return Code.STOPPED
     code = exit_code_of(error)
     if has_flag("--json"):
-        print_json({"error": to_json(error, FULL), "code": code})
+        record = to_json(error, FULL)
+        record["message"] = message_of(error)
+        print_json({"error": record, "code": code})
     else:
         print_note(f"error: {message_of(error)}")
     return code

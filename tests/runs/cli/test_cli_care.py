@@ -230,10 +230,12 @@ def test_a_busy_thread_is_advised_in_the_words_of_the_command(
     with LMDBSaver(store) as saver, saver.lease("a"):
         resumed = cli("resume", "a", "--on-conflict", "raise")
         deleted = cli("rm", "a", "--yes")
+        record = json.loads(cli("rm", "a", "--yes", "--json").stdout)
 
     advice = "; wait for it, or pass --on-conflict wait or --on-conflict takeover\n"
     assert resumed.stderr.endswith(advice)
     assert deleted.stderr.endswith("; wait for it\n")
+    assert record["error"]["message"].endswith("; wait for it")
 
 
 def test_other_input_is_advised_in_the_words_of_the_command(cli: Invoke) -> None:

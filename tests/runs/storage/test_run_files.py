@@ -430,6 +430,11 @@ def test_a_file_that_is_there_is_not_overwritten(opened: Open, file: Path) -> No
     assert "mine" == file.read_text()
 
 
+def test_a_folder_in_place_of_a_file_is_named(opened: Open, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="is a folder; give the path of a new file"):
+        finished(opened("lmdb"), tmp_path)
+
+
 def test_an_export_that_fails_leaves_no_file(opened: Open, file: Path) -> None:
     with pytest.raises(ConfigurationError, match="the store has no thread 'a'"):
         opened("lmdb").export_thread("a", file)
