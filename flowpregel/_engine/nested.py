@@ -21,7 +21,7 @@ from flowpregel._engine.callbacks import GraphCallbacks
 from flowpregel._engine.commits import Committer, Committers
 from flowpregel._engine.inbox import now
 from flowpregel._fault import fault
-from flowpregel.checkpoint.output import CallOutput
+from flowpregel.checkpoint.call_output import CallOutput
 from flowpregel.context import Job, RunInfo
 from flowpregel.errors import ParentCommand, TaskCancelled
 from flowpregel.executors.attempt import Stopwatch

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from flowpregel.checkpoint.output import CallOutput
+from flowpregel.checkpoint.call_output import CallOutput
 
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 """The levels of log records, in ascending order."""

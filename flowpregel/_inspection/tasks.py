@@ -17,6 +17,7 @@ from flowpregel._inspection.call_previews import media_to_json, read_preview
 from flowpregel._inspection.output_files import base_folders, checked_output
 from flowpregel._inspection.preview import PreviewLimits, question_to_json, to_json
 from flowpregel.checkpoint.arguments import StoredArguments, decoded
+from flowpregel.checkpoint.call_output import CallOutput
 from flowpregel.checkpoint.labels import INPUT
 from flowpregel.checkpoint.layout import (
     ARGUMENTS,
@@ -27,7 +28,6 @@ from flowpregel.checkpoint.layout import (
     digest,
     sidecar_key,
 )
-from flowpregel.checkpoint.output import CallOutput
 from flowpregel.checkpoint.work import Status, Work, work_from
 
 if TYPE_CHECKING:

@@ -34,6 +34,7 @@ from flowpregel._core.records import (
 )
 from flowpregel._pickling.process_bound import ProcessBound
 from flowpregel.checkpoint.call_files import CallFiles
+from flowpregel.checkpoint.call_output import CallOutput
 from flowpregel.checkpoint.langgraph_methods import (
     CheckpointTuple,
     DeltaChannelHistory,
@@ -41,7 +42,6 @@ from flowpregel.checkpoint.langgraph_methods import (
     async_form,
     has_langgraphs_methods,
 )
-from flowpregel.checkpoint.output import CallOutput
 from flowpregel.checkpoint.parents import (
     greatest_version,
     node_results_by_parents,

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 
 from flowpregel._core.records import Address, Saved
 from flowpregel.checkpoint import arguments, maintenance, output, run_files, signals
+from flowpregel.checkpoint.call_output import CallOutput
 from flowpregel.checkpoint.consumers import (
     ConsumerEntry,
     ConsumerRegistration,
@@ -21,12 +22,9 @@ from flowpregel.checkpoint.layout import (
     NamespaceRecord,
     Tables,
     digest,
-    new_thread_name,
-    thread_name,
 )
 from flowpregel.checkpoint.leases import LeaseFiles, LeaseRegistry, LiveState
 from flowpregel.checkpoint.maintenance import Stats, ThreadInfo, Verification
-from flowpregel.checkpoint.output import CallOutput
 from flowpregel.checkpoint.paused import PAUSED, PausedRuns
 from flowpregel.checkpoint.pool_request import (
     POOLS,
@@ -49,6 +47,7 @@ from flowpregel.checkpoint.scheduled import (
     encoded_schedules,
     scheduled_flows,
 )
+from flowpregel.checkpoint.thread_names import new_thread_name, thread_name
 from flowpregel.checkpoint.work import status_of
 from flowpregel.errors import ConfigurationError
 from flowpregel.storage.codec import Codec

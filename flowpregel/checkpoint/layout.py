@@ -60,7 +60,6 @@ from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
-from uuid import UUID
 
 from flowpregel._core.ids import unpacked_id
 from flowpregel._core.records import NOTHING_DUE, Address, Version
@@ -117,32 +116,6 @@ _MOST_METADATA = 256
 
 
 # ---------------------------------------------------------------- keys
-
-
-def thread_name(thread_id: Any) -> str:
-    """Return *thread_id*, which may be a str, an integer or a UUID, as a str.
-
-    Raises:
-        ConfigurationError: *thread_id* is of another type.
-    """
-    if isinstance(thread_id, str):
-        return thread_id
-    if isinstance(thread_id, int | UUID) and not isinstance(thread_id, bool):
-        return str(thread_id)
-    raise ConfigurationError(f"thread_id must be text, not {thread_id!r}")
-
-
-def new_thread_name(thread_id: Any) -> str:
-    """Return the id of a thread that may not exist yet, as `thread_name` does.
-
-    Raises:
-        ConfigurationError: *thread_id* is empty or of another type.
-    """
-    if thread_id == "":
-        raise ConfigurationError(
-            "thread_id is empty: name the thread by any other text"
-        )
-    return thread_name(thread_id)
 
 
 def digest(name: str, size: int = 16) -> bytes:

@@ -49,8 +49,6 @@ from flowpregel.checkpoint.layout import (
     NamespaceRecord,
     Tables,
     WritesRecord,
-    new_thread_name,
-    thread_name,
 )
 from flowpregel.checkpoint.parents import greatest_version
 from flowpregel.checkpoint.reader import Reader
@@ -61,6 +59,7 @@ from flowpregel.checkpoint.retention import (
     forget_checkpoints,
     forget_thread,
 )
+from flowpregel.checkpoint.thread_names import new_thread_name, thread_name
 from flowpregel.checkpoint.writes_table import writes_payload
 from flowpregel.errors import (
     ConfigurationError,

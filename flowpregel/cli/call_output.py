@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from flowpregel._core.records import Address
-from flowpregel.checkpoint.output import CallOutput
+from flowpregel.checkpoint.call_output import CallOutput
 from flowpregel.cli import targets
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from flowpregel._core.records import Address
 from flowpregel._text import no_such_option
-from flowpregel.checkpoint.layout import thread_name
+from flowpregel.checkpoint.thread_names import thread_name
 from flowpregel.errors import ConfigurationError
 
 Config: TypeAlias = Mapping[str, Any]

@@ -12,7 +12,7 @@ import pytest
 
 from flowpregel import LMDBSaver, entrypoint, task
 from flowpregel._inspection.inert import InertCodec
-from flowpregel.checkpoint.output import CallOutput
+from flowpregel.checkpoint.call_output import CallOutput
 from flowpregel.plugins.page.pages import run_report
 from flowpregel.watching import output_lines
 from tests.page.browser import NEEDS_CHROMIUM, Tab, open_run

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from flowpregel._core.records import Address
+from flowpregel.checkpoint.call_output import CallOutput
 from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.checkpoint.lmdb import StoreOptions
-from flowpregel.checkpoint.output import CallOutput
 from flowpregel.errors import (
     ConfigurationError,
     StoreBusyError,

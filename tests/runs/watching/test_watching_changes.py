@@ -18,9 +18,9 @@ from flowpregel._core.records import ERROR, Address, Batch, Checkpoint, TaskWrit
 from flowpregel._inspection.cursors import CheckpointView
 from flowpregel._inspection.reader import StoreReader
 from flowpregel._inspection.tasks import CallRow
+from flowpregel.checkpoint.call_output import CallOutput
 from flowpregel.checkpoint.layout import digest
 from flowpregel.checkpoint.lmdb import LMDBSaver
-from flowpregel.checkpoint.output import CallOutput
 from flowpregel.plugins.page.pages import Pages
 from tests.runs.watched import reading, until
 

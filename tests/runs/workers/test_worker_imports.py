@@ -37,6 +37,7 @@ FOR_COORDINATORS = {
     "flowpregel.cache.memory",
     "flowpregel.checkpoint.arguments",
     "flowpregel.checkpoint.durable",
+    "flowpregel.checkpoint.layout",
     "flowpregel.checkpoint.leases",
     "flowpregel.checkpoint.lmdb",
     "flowpregel.checkpoint.memory",
