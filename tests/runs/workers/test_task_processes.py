@@ -224,6 +224,23 @@ def test_an_alarm_that_a_task_leaves_hits_no_other_task(pool: ProcessExecutor) -
     assert pids == pool.worker_pids()
 
 
+def leave_an_alarm_blocked() -> None:
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+    os.kill(os.getpid(), signal.SIGALRM)
+
+
+def test_an_alarm_that_comes_when_its_handler_is_gone_ends_no_worker(
+    pool: ProcessExecutor,
+) -> None:
+    """Without a handler it would end the process."""
+    pids = pool.worker_pids()
+
+    assert call(pool, leave_an_alarm_blocked) is None
+    assert 1 == call(pool, abs, -1)
+    assert pids == pool.worker_pids()
+
+
 # ---------------------------------------------------------------- inherited descriptors
 
 

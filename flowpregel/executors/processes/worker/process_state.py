@@ -39,6 +39,8 @@ from flowpregel import _linux
 
 _NUMBERS: Final = tuple(sorted(map(int, signal.valid_signals())))
 _TIMERS: Final = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+_ALARMS: Final = frozenset({signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF})
+"""The signals that the timers send. Without a handler they end the process."""
 _LIMITS: Final = tuple(
     # RLIMIT_RSS is left out, because it has no effect.
     {getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
@@ -179,6 +181,10 @@ class ProcessState:
             _NUMBERS, handlers, self._handlers, strict=True
         ):
             if handler != before and before is not None:
+                if number in _ALARMS:
+                    # The last signal of a timer may not have been delivered yet. To
+                    # ignore the signal for a moment discards it.
+                    _signal.signal(number, _signal.SIG_IGN)
                 _signal.signal(number, before)
             elif handler != before:
                 self._has_lost_handler = True

@@ -264,16 +264,9 @@ class Worker:
         task_tag = b"%b.%d" % (self._process_tag, number % _TASK_TAGS)
         self._state.set_variable(_TASK_VARIABLE, task_tag)
         try:
-            self._is_stoppable = True
-            self._status[protocol.RUNNING] = number
-            if self._status[protocol.UNWANTED] == number:
-                # The signal to stop this task arrived before the task began, so the
-                # task ends here.
-                self._is_stopped = True
-                raise TaskCancelled  # noqa: TRY301 - as the signal's handler does
-            outcome = self._perform(digest, body, client)
-            self._state.settle()
+            outcome = self._settled_outcome(number, digest, body, client)
         except BaseException as error:  # noqa: BLE001 - of a handler of the task's
+            # The task's timer has called the handler once more before it was stopped.
             outcome = self._interrupted_outcome(digest, error)
         finally:
             self._is_stoppable = False
@@ -294,6 +287,30 @@ class Worker:
         self._send_end(client, digest, outcome, watch.stop(self._preview))
         link.end_requests()
         self._restore_process()
+
+    def _settled_outcome(
+        self,
+        number: int,
+        digest: bytes,
+        body: bytes,
+        client: WorkerRunClient,
+    ) -> Outcome:
+        """Perform a task, remove the timers and signal handlers that it has set, and
+        return the outcome.
+        """
+        try:
+            self._is_stoppable = True
+            self._status[protocol.RUNNING] = number
+            if self._status[protocol.UNWANTED] == number:
+                # The signal to stop this task arrived before the task began, so the
+                # task ends here.
+                self._is_stopped = True
+                raise TaskCancelled  # noqa: TRY301 - as the signal's handler does
+            outcome = self._perform(digest, body, client)
+            self._state.settle()
+        except BaseException as error:  # noqa: BLE001 - of a handler of the task's
+            outcome = self._interrupted_outcome(digest, error)
+        return outcome
 
     def _send_end(
         self,
@@ -334,9 +351,12 @@ class Worker:
         while not is_settled:
             # `settle` is repeated until it succeeds, because another signal handler of
             # the task may raise an error during the call.
-            with suppress(BaseException):
+            # `suppress` is a Python function, at whose beginning a handler could raise.
+            try:
                 self._state.settle()
                 is_settled = True
+            except BaseException:  # noqa: BLE001 - the loop tries again
+                pass
         if isinstance(error, TaskCancelled):
             return Withdrawn()
         if isinstance(error, Exception):
