@@ -1,5 +1,5 @@
-"""The ids of tasks, which are made from the tasks' positions, and the records that
-identify calls.
+"""The ids of tasks, which are made from the tasks' positions, the records that identify
+calls, and the ids of threads.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Protocol, TypeAlias
+from uuid import UUID
 
 from flowpregel._core.files import FileContent
 from flowpregel._pickling.copies import immutable
+from flowpregel.errors import ConfigurationError
 
 CODE_DIGITS = 16
 """The number of digits, at the start of the digest of a body (the code of a workflow or
@@ -380,3 +382,29 @@ def next_version(newest: float | str | None, now: int) -> float | str:
         counter = int(newest.split(".", 1)[0]) + 1
         return f"{counter:032}.{now}"
     return max(now, int(newest) + 1)
+
+
+def thread_name(thread_id: Any) -> str:
+    """Return *thread_id*, which may be a str, an integer or a UUID, as a str.
+
+    Raises:
+        ConfigurationError: *thread_id* is of another type.
+    """
+    if isinstance(thread_id, str):
+        return thread_id
+    if isinstance(thread_id, int | UUID) and not isinstance(thread_id, bool):
+        return str(thread_id)
+    raise ConfigurationError(f"thread_id must be text, not {thread_id!r}")
+
+
+def new_thread_name(thread_id: Any) -> str:
+    """Return the id of a thread that may not exist yet, as `thread_name` does.
+
+    Raises:
+        ConfigurationError: *thread_id* is empty or of another type.
+    """
+    if thread_id == "":
+        raise ConfigurationError(
+            "thread_id is empty: name the thread by any other text"
+        )
+    return thread_name(thread_id)

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, Final
 
+from flowpregel._core.ids import new_thread_name, thread_name
 from flowpregel._core.records import Address, Saved
 from flowpregel.checkpoint import arguments, maintenance, output, run_files, signals
 from flowpregel.checkpoint.call_output import CallOutput
@@ -47,7 +48,6 @@ from flowpregel.checkpoint.scheduled import (
     encoded_schedules,
     scheduled_flows,
 )
-from flowpregel.checkpoint.thread_names import new_thread_name, thread_name
 from flowpregel.checkpoint.work import status_of
 from flowpregel.errors import ConfigurationError
 from flowpregel.storage.codec import Codec

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, ClassVar, TypeAlias
 
 from flowpregel._code.sources import SOURCES, parts_key
+from flowpregel._core import ids
 from flowpregel._core.ids import CODE_DIGITS, AttemptRecord, CallRecord, FailedCall
 from flowpregel._core.records import (
     CALLED,
@@ -59,7 +60,6 @@ from flowpregel.checkpoint.retention import (
     forget_checkpoints,
     forget_thread,
 )
-from flowpregel.checkpoint.thread_names import new_thread_name, thread_name
 from flowpregel.checkpoint.writes_table import writes_payload
 from flowpregel.errors import (
     ConfigurationError,
@@ -257,7 +257,7 @@ class RecordSaver(BaseCheckpointSaver):
                 "the name of the signal is empty: pass the name for which the run waits"
             )
         data = self._tables.codec.encode(value, f"signal {name!r}")
-        thread = new_thread_name(thread_id)
+        thread = ids.new_thread_name(thread_id)
         self._write(
             partial(signals.send, self._tables, thread_id=thread, name=name, data=data)
         )
@@ -280,7 +280,7 @@ class RecordSaver(BaseCheckpointSaver):
     # -------------------------------------------------------- deletion and copies
 
     def delete_thread(self, thread_id: str) -> None:
-        thread = thread_name(thread_id)
+        thread = ids.thread_name(thread_id)
         self._make_room(partial(forget_thread, self._tables, thread_id=thread))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
@@ -298,8 +298,8 @@ class RecordSaver(BaseCheckpointSaver):
                 self._make_room(forget)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        source = thread_name(source_thread_id)
-        target = new_thread_name(target_thread_id)
+        source = ids.thread_name(source_thread_id)
+        target = ids.new_thread_name(target_thread_id)
         self._write(partial(copy_thread, self._tables, source=source, target=target))
 
     def prune(
@@ -309,7 +309,7 @@ class RecordSaver(BaseCheckpointSaver):
             raise ConfigurationError(
                 f"strategy is {strategy!r}; use 'keep_latest' or 'delete'"
             )
-        for thread_id in map(thread_name, thread_ids):
+        for thread_id in map(ids.thread_name, thread_ids):
             if strategy == "delete":
                 self.delete_thread(thread_id)
                 continue

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypedDict
 from uuid import UUID
 
+from flowpregel._core.ids import thread_name
 from flowpregel._core.records import Address
 from flowpregel._text import no_such_option
-from flowpregel.checkpoint.thread_names import thread_name
 from flowpregel.errors import ConfigurationError
 
 Config: TypeAlias = Mapping[str, Any]
