@@ -175,19 +175,24 @@ class ProcessState:
             # now.
             pass
         handlers = [*map(_signal.getsignal, _NUMBERS)]
-        if handlers == self._handlers:
-            return
+        if handlers != self._handlers:
+            self._restore_handlers(handlers)
+
+    def _restore_handlers(self, handlers: list[Any]) -> None:
+        """Restore each signal handler that *handlers*, the present ones, lack."""
         for number, handler, before in zip(
             _NUMBERS, handlers, self._handlers, strict=True
         ):
-            if handler != before and before is not None:
-                if number in _ALARMS:
-                    # The last signal of a timer may not have been delivered yet. To
-                    # ignore the signal for a moment discards it.
-                    _signal.signal(number, _signal.SIG_IGN)
-                _signal.signal(number, before)
-            elif handler != before:
+            if handler == before:
+                continue
+            if before is None:
                 self._has_lost_handler = True
+                continue
+            if number in _ALARMS:
+                # The last signal of a timer may not have been delivered yet. To ignore
+                # the signal for a moment discards it.
+                _signal.signal(number, _signal.SIG_IGN)
+            _signal.signal(number, before)
 
     def restore(self) -> str:
         """Restore the rest of the process state after `settle`.
