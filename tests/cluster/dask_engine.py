@@ -91,7 +91,7 @@ class DaskCluster:
             return {
                 "workers": len(dask_scheduler.workers),
                 "tasks": sorted(
-                    f"{key} is {task.state} for {len(task.who_wants)} clients"
+                    f"{key} is {task.state} for {len(task.who_wants or ())} clients"
                     for key, task in dask_scheduler.tasks.items()
                 ),
                 "clients": len(dask_scheduler.clients),
