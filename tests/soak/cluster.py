@@ -197,6 +197,19 @@ class Soak:
                 if "VIOLATION" in line:
                     self.problems.append(line)
 
+    def report(self) -> None:
+        """Print what the programs have done and which faults there were."""
+        for program in self.programs:
+            lines = program.lines()
+            done = sum(" done in " in line for line in lines)
+            again = [line for line in lines if " again: " in line]
+            print(f"{done} runs done, {len(again)} runs begun again without a cluster")
+            for line in again:
+                print("  ", line)
+            if not done:
+                self.problems.append("a program has ended no run")
+        print(dict(self.faults), flush=True)
+
     def compare(self, before: dict[str, Any]) -> None:
         """Note what the programs have left in the cluster.
 
@@ -248,21 +261,11 @@ def soak(engine: str, folder: Path, seconds: float, seed: int) -> list[str]:
         try:
             soaking.run(seconds)
             soaking.finish()
+            soaking.report()
             soaking.compare(before)
         finally:
             for program in programs:
                 program.process.kill()
-        for program in programs:
-            lines = program.lines()
-            done = sum(" done in " in line for line in lines)
-            again = sum(" again: " in line for line in lines)
-            print(f"{done} runs done, {again} runs begun again without a cluster")
-            for line in lines:
-                if " again: " in line:
-                    print("  ", line)
-            if not done:
-                soaking.problems.append("a program has ended no run")
-        print(dict(soaking.faults))
     return soaking.problems
 
 
