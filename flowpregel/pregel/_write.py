@@ -54,8 +54,8 @@ class ChannelWrite:
     """A writer of a node's output to channels, which ends a pipe.
 
     Args:
-        writes: The entries, applied to the same output in this order. A `Send` requests
-            a task.
+        writes: The entries, each of which is applied to the node's output, in this
+            order.
 
     Example:
         >>> from flowpregel.pregel import ChannelWriteEntry

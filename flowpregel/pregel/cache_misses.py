@@ -22,7 +22,9 @@ from flowpregel.cache.base import BaseCache, Entries, FullKey, Namespace
 
 OTHER_CODE: Final = "the results in the cache were computed by other code"
 _MOST_LOOKUPS: Final = 100
-"""The greatest number of missing keys of a task for which earlier code is searched."""
+"""The greatest number of missing keys for which the cache is searched for results of
+earlier code, for each version of a task's code.
+"""
 _DIGEST: Final = re.compile("[0-9a-f]{32}")
 _TASK: Final = "task"
 """The first label (part) of the namespaces in which a cache stores the results of
@@ -36,9 +38,10 @@ inside other functions (``<lambda>``, ``<locals>``).
 """
 _MOST_NAMESPACES: Final = 10_000
 _OF_PROCESS: Final[dict[Namespace, None]] = {}
-"""The namespaces of results that this process has used. A result in one of them was not
-computed by earlier code, even if its namespace differs only in the code from that of
-the missing result: the program may have two functions with the same name.
+"""The cache namespaces in which this process has searched for results. They belong to
+code of the present program, so a result in one of them is no result of earlier code.
+Two functions of a program may have the same name, and then only the label for the code
+distinguishes their namespaces.
 """
 
 
@@ -56,8 +59,9 @@ class ExplainedCache(BaseCache):
     """A cache that finds out why it lacks a key: which code has changed since the
     result was stored.
 
-    Lambdas, and functions that another function creates, are left out, because their
-    code is often meant to differ each time.
+    Lambdas, and functions that another function creates, are left out: one name often
+    stands for several functions with different code, so a difference does not mean that
+    the code has changed.
 
     Args:
         cache: The cache of the results.
@@ -144,7 +148,7 @@ def earlier_change(
     Args:
         cache: The cache of the results.
         key: The key of a result of the present code.
-        excluded: The namespaces of results that are left out.
+        excluded: The namespaces whose results do not count as results of other code.
 
     Returns:
         The changes as text, or an empty string if the cache has no such result.

@@ -168,7 +168,9 @@ def _with_addition(
     key: str,
     value: Any,
 ) -> Any:
-    """Return the value under *key* in *config*, updated with *value*."""
+    """Return the value under *key* in *config*, with *value* added if the key stands
+    for a dict or a list. Otherwise return *value*.
+    """
     if key in ("configurable", "metadata"):
         return {**config.get(key, {}), **_setting_of({key: value}, key)}
     if key == "tags":

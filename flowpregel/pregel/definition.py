@@ -114,9 +114,9 @@ class GraphDefinition:
         """Return a copy with some attributes changed. The copy compiles its own program
         on first use.
         """
-        # `dataclasses.replace` is not used, because it would normalize the other
-        # attributes again, and a worker process has only placeholders for a saver and a
-        # store.
+        # `dataclasses.replace` is not used, because it would check and normalize all
+        # attributes again, including the saver and the store, which are only
+        # placeholders in a worker process.
         clone = shallow_copy(self)
         clone.forget_compiled()
         clone._set(changes)  # noqa: SLF001 - of the same class
@@ -130,7 +130,9 @@ class GraphDefinition:
             object.__setattr__(self, name, normalized)
 
     def forget_compiled(self) -> None:
-        """Forget the compiled program, whose parts have changed."""
+        """Drop the compiled program, because the definition has changed. The next use
+        compiles it again.
+        """
         self.__dict__.pop("program", None)
         self.__dict__.pop("_spaces", None)
 

@@ -365,11 +365,12 @@ def _end_inside(
 ) -> str:
     """Return the id of the drawn node at which an edge begins or ends.
 
-    For a nested graph that is the start or end marker in the graph.
+    If the edge is attached to a nested graph, this is the start or end marker in that
+    graph.
 
     Args:
         graph: The graph of the edge.
-        id_: The node at which the edge begins or ends.
+        id_: The node of *graph* at which the edge begins or ends.
         kind: The marker to use: ``"start"`` for an edge to a nested graph, ``"end"``
             for an edge from it.
     """

@@ -45,7 +45,9 @@ from flowpregel.pregel.definition import END
 COPY = "__copy__"
 """The special node name that requests a copy of the checkpoint."""
 _SOURCES: Mapping[str, records.Source] = {COPY: "fork", INPUT: "input"}
-"""The ``source`` of the checkpoint that an update creates, by the special node name."""
+"""The metadata value ``source`` of the checkpoint that an update creates, by the
+special node name in the update.
+"""
 
 
 class StateUpdate(NamedTuple):
@@ -56,7 +58,9 @@ class StateUpdate(NamedTuple):
     as_node: str | None = None
     """The node in whose name the values are written. None means the last writer."""
     task_id: str | None = None
-    """The task to which the writes are attributed. None means a due or new task."""
+    """The id of the task to which the writes are attributed. None means a due task of
+    the node or, if none is due, a new task.
+    """
 
 
 def edited(
@@ -103,7 +107,7 @@ def _without_commands(saved: Saved) -> Saved:
     that a `Command` made there.
 
     A later checkpoint already contains these writes. An edit of *saved* begins another
-    branch, which must not.
+    branch of the thread, which must not contain them.
     """
     writes = [write for write in saved.writes if write.task_id != RUN_TASK_ID]
     return replace(saved, writes=tuple(writes))
@@ -176,8 +180,9 @@ def _run_at(
     run.cursor.checkpoint_id = saved.checkpoint.id
     run.cursor.stored_id = saved.checkpoint.id
     run.cursor.step = saved.checkpoint.step
-    # No checkpoint contains the writes of a Command yet: they were only pending. The
-    # next checkpoint must store them, so they are marked as unsaved.
+    # If a `Command` has made writes at this checkpoint, they were only pending: no
+    # checkpoint contains them yet. The next one must store them, so they are marked as
+    # unsaved.
     if opened.applied is not None:
         earlier = run.state.unsaved
         applied = opened.applied
@@ -261,7 +266,8 @@ def _update_writes(
     values: Any,
     index: int,
 ) -> Sequence[records.Write]:
-    """Return the writes of an update, as their channels prepare them.
+    """Return the writes of an update. A channel may prepare (change) the values that
+    are written to it, for example to give messages ids.
 
     Args:
         run: The run that applies the update.
@@ -345,9 +351,10 @@ def copy_updates(
     saved: Saved,
     items: Sequence[Any],
 ) -> Iterator[list[StateUpdate]]:
-    """Yield one superstep with the updates of a copied checkpoint, if there are any.
+    """Yield the updates that follow the copy of a checkpoint, as one superstep. Yield
+    nothing if there are no updates.
 
-    Each update gets the id of a due task of the same node.
+    Each update gets the id of a due task of the node in whose name it writes.
 
     Args:
         program: The program of the thread.

@@ -84,8 +84,9 @@ class GraphDrawing:
 
 
 def store_drawing(definition: GraphDefinition) -> str:
-    """Let the drawing of a `StateGraph` be stored with its runs, so that the graph of a
-    run can be drawn when its process has ended, and return the digest of the drawing.
+    """Register the drawing of a `StateGraph`, and return the digest of the drawing. A
+    registered drawing is stored with the graph's runs, so that it can be shown after
+    the process of a run has ended.
 
     The digest is empty for a graph whose edges are not declared, and for a large
     drawing.

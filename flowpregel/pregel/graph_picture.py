@@ -51,8 +51,8 @@ class Edge:
     source: str
     target: str
     data: str | None = None
-    """The label: the channel, or the answer of the source for which the run takes this
-    edge.
+    """The label: the name of a channel, or the value that the source's choice must
+    return for the run to take this edge.
     """
     conditional: bool = False
     """True if the source decides each time whether the run takes this edge."""
@@ -192,7 +192,9 @@ def _layers(
     depths: Mapping[str, int],
     routes: Sequence[Sequence[_Slot]],
 ) -> list[list[_Slot]]:
-    """Return the slots of all layers, each below the slots that lead to it."""
+    """Return the slots of each layer, from left to right. A slot is near the mean
+    position of the slots in the layer above that lead to it.
+    """
     layers: list[list[_Slot]] = [[] for _ in range(max(depths.values(), default=0) + 1)]
     for id_, depth in depths.items():
         layers[depth].append(id_)
@@ -293,12 +295,13 @@ def _downward_path(boxes: Sequence[Box]) -> tuple[str, float, float]:
         x = box.x
         y = box.y
         if number < len(boxes) - 1:
-            # The edge passes this layer in a straight line.
+            # In a layer that the edge only passes, the line is straight.
             y += _HEIGHT
             path += f"L{x:g} {y:g}"
     if len(boxes) > 2:
         return path, boxes[1].x, boxes[1].y + _HEIGHT / 2
-    # The label is drawn in the middle of the only curve.
+    # An edge to the next layer passes no other layer: it is one curve, with the label
+    # in the middle.
     return path, (source.x + x) / 2, (source.y + _HEIGHT + y) / 2
 
 

@@ -93,7 +93,8 @@ def run_hooks(
 
     The handlers are called in the coordinator, and only for the outermost run. An error
     of a handler is logged. The run keeps its thread's lease until the handlers have
-    returned: if the program dies before, the next run calls the handlers.
+    returned. If the program dies before that, the next run of the thread finds the
+    lease of a dead process, and calls the handlers for the run that died.
 
     Args:
         run: The `GraphRun`.
@@ -170,8 +171,9 @@ def handlers_of(config: ParsedConfig, loop: Any = None) -> Handlers:
 
 
 def _with_manager(handlers: Handlers) -> Handlers:
-    """Return *handlers*. If one of them is a callback handler of LangChain, the code of
-    nodes gets them in one of LangChain's callback managers.
+    """Return *handlers*. If one of them is a callback handler of LangChain, the config
+    that the code of nodes gets has a callback manager of LangChain with the handlers,
+    so that models and tools called there use them.
     """
     base = sys.modules.get("langchain_core.callbacks.base")
     handler_class = getattr(base, "BaseCallbackHandler", None)

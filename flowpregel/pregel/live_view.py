@@ -103,8 +103,9 @@ class TerminalScreen:
         display = Live(
             console=SteadyConsole(),
             get_renderable=lambda: _lines_for_rich([*self._views]),
-            # rich must not refresh the view on its own OS thread, which takes rich's
-            # locks in another order than the other OS threads do.
+            # rich must not refresh the view on its own OS thread. That OS thread
+            # acquires rich's locks in another order than the other OS threads do, so it
+            # could deadlock with them.
             auto_refresh=False,
             # Output is redirected only if it goes to the terminal: output that goes to
             # a file or a pipe must not be shown there.

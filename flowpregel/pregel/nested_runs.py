@@ -283,8 +283,9 @@ def _own_thread_run(
 
 
 def _planned_steps(run: GraphRun, prepare: Prepare) -> Steps:
-    """Yield the effects of a called run, and release its thread at the end. The
-    engine's reply to *prepare* is the plan, which contains these effects.
+    """Yield the effects of a called run, and release its thread at the end. The effect
+    *prepare* comes first: the engine replies to it with the plan of the run, which
+    contains the other effects.
     """
     plan: RunPlan = yield prepare
     with plan.resources:

@@ -86,7 +86,9 @@ class PregelNode(RunnableMethods):
     isolation: Literal["fresh"] | None = None
     trace_policy: TracePolicy | None = None
     reads: Sequence[str] = ()
-    """The channels that the node's writers may read again."""
+    """The channels that a writer of the node may read after the node has run, for
+    example to choose the next node.
+    """
     then: Sequence[Any] = ()
     """The callables after *bound*; each takes the output of the previous one."""
     error_handler: str | None = None
@@ -382,7 +384,7 @@ class PregelNode(RunnableMethods):
     def shared_space(self, name: str) -> SharedSpace:
         """Return the namespace of the node's shared results under *name*.
 
-        It depends on the callables and the written channels.
+        The namespace depends on the callables and the written channels.
 
         Args:
             name: The name of the node.

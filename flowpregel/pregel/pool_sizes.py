@@ -14,8 +14,8 @@ _POOLS = "flowpregel.executors.processes.coordinator.executor"
 def pools_of_run(saver: BaseCheckpointSaver, thread_id: str) -> list[dict[str, Any]]:
     """Return the sizes of the pools that have tasks of a run, in a form fit for JSON.
 
-    If another program requests another size, change the pools first. Any OS thread may
-    call this.
+    If the store has a request from another program for other sizes, the pools are
+    changed first. Any OS thread may call this function.
 
     Args:
         saver: The saver of the run.

@@ -85,11 +85,13 @@ class ProgressView:
         asking, or done before (in an earlier run).
         """
         self._intervals = CallDurations()
-        """The times between the ends of two calls, by the name of the task, and for all
-        calls under an empty name.
+        """The times between the ends of consecutive calls, by the name of the task. The
+        times for the calls of all tasks together are under an empty name.
         """
         self._last_ends: dict[str, float] = {}
-        """The time at which a call last ended, or first started, by the same names."""
+        """The time at which the last call ended or, if none has ended, the first call
+        started. The keys are those of `_intervals`.
+        """
         self._reports: dict[str, dict[str, Any]] = {}
         """The last report of each running task, by task id."""
         self._show: Callable[[list[str]], object]
@@ -217,8 +219,9 @@ class ProgressView:
         done = report["done"] * share
         if not (done and report["total"]):
             return how_far(report)
-        # An item of the report may be several calls, or one of several items in a
-        # chunk. So the remaining items are converted to calls by the ratio so far.
+        # An item of the report may take several calls, or one call may compute a chunk
+        # of several items. So the number of remaining items is multiplied by the calls
+        # for each item so far.
         calls = (report["total"] - report["done"]) * counts["done"] / done
         estimate = self._time_left("", ceil(calls))
         return ", ".join(filter(None, (how_far(report), _left_text(estimate))))
@@ -355,7 +358,7 @@ def _display(
 
     Args:
         out: The stream to write to.
-        overwrites: Whether a terminal may be overwritten.
+        overwrites: Whether the view may overwrite its own lines if *out* is a terminal.
         shares: A function that returns the names of tasks, each with the number of
             ended calls and of known calls.
     """

@@ -49,7 +49,9 @@ def _input_channel(
     program: Program,
     opened: OpenCheckpoint,
 ) -> BaseChannel[Any, Any] | None:
-    """Return the channel that still contains the input of a run, or None."""
+    """Return the input channel if it still contains the input of a run, or None. It is
+    empty after the first superstep.
+    """
     keys = program.input_channels
     if not isinstance(keys, str):
         return None
@@ -172,7 +174,8 @@ def input_of_run(
 def without_end(first: OpenCheckpoint) -> Saved:
     """Return the checkpoint of a run's input without the writes of finished bodies.
 
-    The recorded answers to interrupts are kept.
+    From this checkpoint, the bodies run again. The recorded answers to interrupts are
+    kept, so no question is asked twice.
     """
     bodies = {task.id for task in first.tasks}
     answers = (records.RESUME, records.ASKED)

@@ -87,7 +87,7 @@ class Start:
     start from their states before that checkpoint.
     """
     program: Program
-    """The program, with the names that the workflow had when the run began."""
+    """The program, with the name that the workflow had when the run began."""
     address: Address | None = None
     """The checkpoint to replay, if the run replays one that the user has not named."""
     after: str | None = None
@@ -310,9 +310,10 @@ def _compared(
     stored = compare_stored_results(start.program, saved, results)
     result_name = f"the results of thread {address.thread_id!r}"
     is_rerun = stored.is_rerun(options, result_name)
-    # The run is not repeated if its input is a `Command`, because a `Command` answers a
-    # question of the stored state, so this state must not change. It is not repeated
-    # either if the thread has a later checkpoint, because the run is over then.
+    # Nodes do not run again if the input is a `Command`: it answers a question of the
+    # stored state, so this state must not change. They do not run again either if the
+    # thread has a checkpoint after *saved*, because the run that made *saved* is over
+    # then.
     may_rerun = saved.is_latest and not isinstance(start.input, Command)
     if is_rerun and may_rerun and stored.first_checkpoint is not None:
         first = replace(address, checkpoint_id=stored.first_checkpoint)
@@ -373,8 +374,8 @@ def _finished(
             return replace(
                 start, input=None, loaded=(begun,), adopts_input=adopts_input
             )
-        # If the run was made with durability="exit", only its end is stored, so it
-        # starts from scratch.
+        # If the run was made with durability="exit", only its end is stored. Without
+        # the checkpoint of its input, it starts from scratch.
         if start.input is not None:
             return _from_scratch(start, saved, start.metadata)
     return replace(start, input=None, finished=saved, stored=stored)
@@ -458,7 +459,9 @@ class _RunOnce:
         start: Start,
         saved: Saved,
     ) -> Start:
-        """Return the start of the run on a thread that has a run of the workflow."""
+        """Return the start of the run on a thread that already has a run of the
+        workflow.
+        """
         program = start.program
         with_present_input = with_input(
             saved,
@@ -520,8 +523,8 @@ class _RunOnce:
         start: Start,
         opened: OpenCheckpoint,
     ) -> Start:
-        """Return the start of a stored run whose body runs again, even if the body has
-        ended.
+        """Return the start of a stored run whose body runs again with the recorded
+        results of its calls, even if the body has ended.
         """
         first = opened
         if not opened.tasks:
@@ -569,7 +572,8 @@ def _program_named(
 ) -> Program:
     """Return the *program* of a workflow under another name.
 
-    The ids of the workflow's calls depend on the name.
+    The ids of the workflow's calls depend on the name, so recorded calls are only found
+    under the name that the workflow had when they were recorded.
     """
     if name in program.nodes:
         return program

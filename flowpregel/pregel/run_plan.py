@@ -43,7 +43,9 @@ nested graphs.
 
 
 class PlannedRun(Protocol):
-    """A checked request for a run: a `GraphRun`."""
+    """The parts of a checked request for a run that the plan is made from. `GraphRun`
+    implements this protocol.
+    """
 
     definition: GraphDefinition
     saver: BaseCheckpointSaver | None
@@ -131,7 +133,9 @@ def _begun(
     start: Start,
     run_id: str,
 ) -> Options:
-    """Return the options of a run that starts now."""
+    """Return *options* completed for a run that starts now: with its checkpoint, its
+    metadata and the time.
+    """
     began = now()
     if start.after is not None:
         began = max(began, time_from_id(start.after) + 1)
@@ -149,8 +153,9 @@ def _begun(
         if drawing:
             metadata[DRAWING] = drawing
     if run.config.checkpoint_map:
-        # The run starts from a checkpoint of a nested graph. The checkpoints of the run
-        # name that checkpoint, so that a run that replays them starts from it, too.
+        # The run starts from a checkpoint of a nested graph. The checkpoints of this
+        # run record the id of that checkpoint, so that a later run that replays them
+        # starts from it, too.
         metadata["parents"] = dict(run.config.checkpoint_map)
     return replace(
         options,

@@ -88,8 +88,8 @@ class GraphRun:
     """The callback handlers of the run, once it has begun."""
     _stopped: Stopped | None = None
     _grace: float | None = None
-    """The last request to stop, and the grace period that it sets. The request may
-    arrive before the run begins.
+    """The grace period of the last request to stop, which is in `_stopped`. Both are
+    stored because the request may arrive before the run begins.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ class GraphRun:
     # ------------------------------------------------------------ running on a loop
 
     async def aitems(self) -> AsyncIterator[Any]:
-        """Run to the end on the running event loop."""
+        """Run to the end on the running event loop, and yield the items of the stream."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
         loop = asyncio.get_running_loop()

@@ -30,9 +30,10 @@ MOST_AT_ONCE: Final = 1_000
 PUNCTUAL: Final = 60.0
 """Seconds after which a due time is regarded as missed."""
 _MARGIN: Final = timedelta(hours=3)
-"""The margin before a moment from which the times of a cron expression are computed;
-the times within it are dropped. So a change of the clocks (to or from summer time) near
-the moment has the same effect, whatever the moment is.
+"""The times of a cron expression after a moment are computed from an earlier moment on,
+by this margin, and those before the moment are dropped. Otherwise the times around a
+change of the clocks (to or from summer time) would depend on whether the computation
+starts before or after the change.
 """
 _WINDOWS: Final = tuple(timedelta(days=days) for days in (1, 40, 400, 20_000))
 """The lengths of the periods, each of which ends now, in which the last due time is
@@ -115,7 +116,7 @@ class Schedule:
         """Return the times at which runs must begin now, in order.
 
         Args:
-            since: The last time that was handled.
+            since: The time up to which the runs of all due times are already enqueued.
             now: The present time.
         """
         if self.catch_up == "all":

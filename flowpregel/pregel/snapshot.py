@@ -274,12 +274,12 @@ def empty_snapshot(config: dict[str, Any]) -> StateSnapshot:
 # ---------------------------------------------------------------- history
 
 _STEP: Final = 64
-"""The number of supersteps between two seeds: folded values from which states are
-computed.
+"""The number of supersteps between two seeds. A seed is the value of a `DeltaChannel`
+that is kept in memory, so that the values of later supersteps are computed from it.
 """
 _FEWEST: Final = 4 * _STEP
-"""The minimum number of deltas for which a value is computed and copied. To fold fewer
-deltas again is cheaper.
+"""The minimum number of deltas for which a seed is computed and copied. With fewer
+deltas, it is cheaper to fold all of them again for each state.
 """
 
 
@@ -298,10 +298,11 @@ def with_near_seeds(
     program: Program,
     history: Iterable[Saved],
 ) -> Iterator[Saved]:
-    """Yield *history*, newest first, as if it contained snapshots of DeltaChannels.
+    """Yield *history*, newest first, in which a seed replaces the earlier deltas of
+    each `DeltaChannel` that has many.
 
-    Deltas that several states share are folded once. Each state continues from a copy
-    of the folded value, so a change of one state does not affect another.
+    So deltas that several states share are folded once. Each state continues from a
+    copy of the seed, so a change of one state does not affect another.
     """
     seeds: dict[str, _DeltaSeed] = {}
     for saved in history:

@@ -43,7 +43,9 @@ _MOST_DIFFERENCES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredResults:
-    """The results of nodes that led to a checkpoint, compared with the present code."""
+    """The results of nodes that led to a checkpoint, with the differences between the
+    code that computed them and the present code.
+    """
 
     saved: Saved
     """The checkpoint."""
@@ -54,7 +56,9 @@ class StoredResults:
     them.
     """
     first_checkpoint: str | None
-    """The id of the checkpoint from which the first changed node started."""
+    """The id of the checkpoint from which the first node started whose code or files
+    have changed. None if nothing has changed, or if that checkpoint is not stored.
+    """
     changed_files: Sequence[str] = ()
     """A line of text for each changed file among the files that the nodes' calls have
     used.
@@ -150,7 +154,8 @@ def compare_stored_results(
     saved: Saved,
     results: Iterable[tuple[str | None, AttemptRecord]],
 ) -> StoredResults:
-    """Compare the results of nodes that led to a checkpoint with the present code.
+    """Compare the code that computed the results of nodes up to a checkpoint with the
+    present code.
 
     Args:
         program: The program with the present code.

@@ -232,7 +232,8 @@ def _options_of_edit(
     Args:
         thread: The edited thread.
         saved: The edited checkpoint, or None if the thread has none.
-        fence: The fence of the thread's lease.
+        fence: The fence of the thread's lease: a number which the store compares at
+            each commit, so that a process that has lost the lease cannot write.
     """
     address = thread.config.address
     metadata = dict(thread.config.metadata)
