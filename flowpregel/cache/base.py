@@ -150,7 +150,9 @@ class BaseCache(ProcessBound, ABC):
         await self._off_loop(lambda: self.clear(namespaces))
 
     async def _off_loop(self, function: Callable[[], Answer]) -> Answer:
-        """Run *function* where it does not block the event loop."""
+        """Run *function* on another OS thread, so that it does not block the event
+        loop. If the cache answers at once, run it here.
+        """
         if self.answers_at_once:
             return function()
         # asyncio is imported only here, because its import takes 44 ms. If the caller

@@ -123,14 +123,14 @@ class BaseChannel(Generic[Value, Update], ABC):
         return True
 
     def consume(self) -> bool:
-        """React to the fact that this channel has triggered a task, and return whether
-        the channel changed.
+        """Update the channel after it has triggered a task, for example by dropping the
+        value. Return whether the channel changed.
         """
         return False
 
     def finish(self) -> bool:
-        """React to the fact that no node can run in the next superstep, and return
-        whether the channel changed.
+        """Update the channel when no node can run in the next superstep, for example by
+        making a value available. Return whether the channel changed.
         """
         return False
 
@@ -141,14 +141,16 @@ class BaseChannel(Generic[Value, Update], ABC):
         return hash(type(self))
 
     def identity(self) -> tuple[Any, ...]:
-        """Return the parts in which two declarations of a state key must be equal. The
-        type of the value comes first. The value itself is not included.
+        """Return the parts of the declaration of a state key in which all declarations
+        of this key must be equal. The type of the value comes first. The value itself
+        is not included.
         """
         return (self.typ,)
 
     def __repr__(self) -> str:
         typ = self.typ
-        # In Python 3.14 a union has a name, "Union", which does not name its types.
+        # The name of a union is not used: in Python 3.14 it is "Union", without the
+        # types in the union.
         if not isinstance(typ, UnionType):
             typ = getattr(typ, "__name__", typ)
         name = type(self).__name__

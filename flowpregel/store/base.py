@@ -219,7 +219,7 @@ class TTLConfig(TypedDict, total=False):
     default_ttl: float | None
     """The minutes until an item expires. None means that items never expire."""
     refresh_on_read: bool
-    """True if reading an item starts its time again (the default)."""
+    """True if reading an item starts its time to live again (the default)."""
 
 
 Parameters = ParamSpec("Parameters")
@@ -467,7 +467,9 @@ class BaseStore(ProcessBound, ABC):
         *args: Parameters.args,
         **kwargs: Parameters.kwargs,
     ) -> Answer:
-        """Call *method* where it does not block the event loop."""
+        """Call *method* on another OS thread, so that it does not block the event loop.
+        If the store answers at once, call it here.
+        """
         if self.answers_at_once:
             return method(*args, **kwargs)
         # asyncio is imported only here, because its import takes 44 ms. If the caller

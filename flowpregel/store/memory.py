@@ -187,7 +187,7 @@ class ItemStore(StoreUser, BaseStore):
         ops: Sequence[Op],
         now: float,
     ) -> dict[ItemKey, StoredItem | None]:
-        """Return the new item for each key, from the last put to the key, or None if
+        """Return the item that the last put in the batch makes for each key, or None if
         that put deletes the item.
         """
         last_puts: dict[ItemKey, PutOp] = {}
@@ -474,7 +474,9 @@ def _namespaces(
 
 
 def _rank(hit: tuple[StoredItem, float | None]) -> float:
-    """Return the score of a hit, or less than any score if it has none."""
+    """Return the score of a hit, by which hits are sorted. A hit without a score gets a
+    number that is less than any score.
+    """
     _, fit = hit
     return -1.0 if fit is None else fit
 

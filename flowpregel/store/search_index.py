@@ -37,8 +37,8 @@ def check_op(op: Op) -> None:
     Raises:
         InvalidNamespaceError: A label is empty, is not a string, or contains ``.`` or
             NUL; or the namespace of a put is empty, or begins with ``"langgraph"``.
-        ConfigurationError: A value is not a dict, a bound is negative, or a filter has
-            an unknown comparison.
+        ConfigurationError: A value is not a dict, a limit or an offset is negative, or
+            a filter has an unknown comparison.
     """
     match op:
         case GetOp():
@@ -305,7 +305,8 @@ class SearchIndex:
         self, puts: Sequence[PutOp]
     ) -> list[tuple[Words | None, tuple[Vector, ...]]]:
         """Return the words and the vectors of each put: vectors if there is an index,
-        otherwise words. The words are None if the put has none.
+        otherwise words. The words are None if there is an index, or if the put must not
+        be indexed.
         """
         texts_of_puts = [self._texts(op) for op in puts]
         terms: list[tuple[Words | None, tuple[Vector, ...]]] = []
@@ -331,7 +332,8 @@ class SearchIndex:
     def _texts(self, op: PutOp) -> list[str]:
         paths = self._fields if op.index is None else (op.index or ())
         if self._index is None and "$" in paths:
-            # The names of fields are not words of the value.
+            # Only the values of fields count: the names of fields must not match a
+            # query.
             return list(_leaves(op.value))
         texts: list[str] = []
         for path in paths:

@@ -75,8 +75,8 @@ class SizeTurns:
         """The sizes that are needed. The first has waited longest."""
 
     def note_batch(self, size: AllocationSize) -> None:
-        """Note that a task with an allocation of *size* begins, so that the other sizes
-        come first.
+        """Put *size* behind the other sizes, because a task with an allocation of this
+        size begins.
         """
         self._sizes.pop(size, None)
         self._sizes[size] = None
@@ -188,7 +188,7 @@ class AllocationLedger:
         host: RemoteHost,
         gpus: Sequence[str],
     ) -> bool:
-        """Note that the engine has begun an allocation on *host*.
+        """Record that the engine has begun an allocation on *host*.
 
         Args:
             slot: The number of the allocation.

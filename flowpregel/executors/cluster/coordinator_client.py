@@ -148,8 +148,8 @@ class CoordinatorClient:
         self.large_buffers.pop(key, None)
 
     def post(self, *events: Any) -> None:
-        """Remove tasks that have ended. An end that no worker has sent is relayed to
-        the coordinator.
+        """Remove tasks that have ended. If no worker has sent the outcome of a task,
+        such as the death of the worker, relay it to the coordinator.
         """
         for end in events:
             task_id, _ = end.task.job.key

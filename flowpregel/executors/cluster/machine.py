@@ -388,10 +388,11 @@ class RemotePoolHost(ProcessExecutor):
         return released
 
     def beat(self, name: str) -> Future[None]:
-        """Note that a coordinator is alive, and return a future that is done.
+        """Record that a coordinator is alive, and return a future that is done.
 
-        While a large answer travels over a slow network, this request and its answer
-        are the signs of life of both ends.
+        A large answer to another request may take long on a slow network. In that time,
+        this request shows the machine that the coordinator is alive, and its answer
+        shows the coordinator that the machine is.
 
         Args:
             name: The name of the coordinator.
@@ -527,8 +528,8 @@ class RemotePoolHost(ProcessExecutor):
         verb: str,
         arguments: Sequence[Any],
     ) -> None:
-        """Execute a command about a task. If the task has not arrived yet, note a
-        cancellation for later.
+        """Execute a command about a task. If the task has not arrived yet, record a
+        cancellation, which then takes effect when the task arrives.
         """
         task = client.tasks.get(key)
         if task is not None:

@@ -101,7 +101,7 @@ class MachineCalls:
             self.note_answer(host)
 
     def note_answer(self, host: RemoteHost) -> None:
-        """Note that *host* has answered."""
+        """Record the time at which *host* has answered."""
         host.last_seen = self._clock.now
         host.is_silent = False
 

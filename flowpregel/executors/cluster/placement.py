@@ -137,8 +137,8 @@ class FreeMachine:
             self._subtract(batch.load)
 
     def _subtract(self, load: WorkerLoad) -> None:
-        """Subtract what a batch takes, except the CPUs of a task that waits for calls,
-        which it lends.
+        """Subtract the resources that a batch takes. A task that waits for the calls
+        that it has made lends its CPUs to other tasks, so these are not subtracted.
         """
         is_waiting = load.state is WorkerState.WAITING
         for name, amount in load.held.items():
@@ -432,8 +432,9 @@ class HostPlacement:
         self,
         tasks: Mapping[JobKey, InFlight],
     ) -> tuple[RemoteHost, list[InFlight]] | None:
-        """Do the same as `next_batch` for the case that a task in the queue or on a
-        machine has special needs.
+        """Do the same as `next_batch` if a task in the queue or on a machine has needs
+        (declared resources, limits or rates), which the choice of a machine must
+        respect.
         """
         hosts = [*self._hosts.values()]
         if self._must_meet_all():

@@ -350,13 +350,13 @@ class RemoteHost:
         return None
 
     def note_greeting(self, greeting: Greeting) -> None:
-        """Note the answer of the machine to the handshake."""
+        """Record the machine's answer to the handshake."""
         self.refusal = greeting.refusal
         self.report.nodename = greeting.host
         self.report.amounts = greeting.amounts
 
     def note_begun(self, batch_ids: Iterable[int]) -> None:
-        """Note that the machine has received these batches.
+        """Record that the machine has received these batches.
 
         Args:
             batch_ids: The ids of the batches. Some of them may have ended.

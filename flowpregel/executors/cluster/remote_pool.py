@@ -144,8 +144,8 @@ class RemotePool(ClusterEngine, TaskPool):
     # ------------------------------------------------ methods for any OS thread
 
     def slot_begun(self, slot: int, address: str, gpus: Sequence[str] = ()) -> None:
-        """Note that a slot or an allocation has begun. The plug-in for the engine calls
-        this.
+        """Record that a slot or an allocation has begun. The plug-in for the engine
+        calls this.
 
         Args:
             slot: The slot, one of those that `request_slots` or `request_allocations`
@@ -158,7 +158,7 @@ class RemotePool(ClusterEngine, TaskPool):
         self.loop.call(partial(self._slots.begin, slot, address, gpus))
 
     def slot_ended(self, slot: int, error: BaseException) -> None:
-        """Note that a slot has ended, or could not begin. The plug-in for the engine
+        """Record that a slot has ended, or could not begin. The plug-in for the engine
         calls this.
 
         Args:
@@ -303,7 +303,9 @@ class RemotePool(ClusterEngine, TaskPool):
         commands: list[Any],
         poll: Future[Any],
     ) -> None:
-        """Handle the frames in an answer of *host*, and allow the next poll."""
+        """Process the frames (messages of workers) in an answer of *host*, and allow
+        the next poll.
+        """
         try:
             pickled, *buffers = poll.result()
             answer = pickle.loads(pickled, buffers=buffers)
@@ -337,7 +339,8 @@ class RemotePool(ClusterEngine, TaskPool):
         buffers: Any,
         *fields: Any,
     ) -> None:
-        """Handle a frame of a worker, unless its batch was abandoned.
+        """Process a frame of a worker, unless the batch of the frame's task was
+        abandoned.
 
         If the frame has a key in place of large buffers, fetch these first.
         """
@@ -503,8 +506,8 @@ class RemotePool(ClusterEngine, TaskPool):
             batch.remote_host.batches.pop(batch.id, None)
 
     def recall(self, batch: RemoteBatch) -> None:
-        """Note the tasks of *batch* that wait for calls, because the pool must not
-        start these again on another machine.
+        """Record which tasks of *batch* have made calls and wait for them, because the
+        pool must not start these tasks again on another machine.
 
         Args:
             batch: The batch of the tasks.

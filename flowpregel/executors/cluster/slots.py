@@ -58,9 +58,9 @@ engine has at once.
 """
 _NOTHING: Final[Mapping[AllocationSize, AllocationDemand]] = MappingProxyType({})
 _MOST_FAILURES: Final = 5
-"""The number of failures to begin a slot, in a row, after which the waiting tasks fail.
-Failures within `CHECK_EVERY` seconds of each other, as of all slots of a lost machine,
-are counted as one.
+"""The number of consecutive failures to begin a slot after which the waiting tasks
+fail. Failures within `CHECK_EVERY` seconds of each other, as of all slots of a lost
+machine, are counted as one.
 """
 
 
@@ -157,7 +157,8 @@ class SlotLedger:
         address: str,
         gpus: Sequence[str] = (),
     ) -> None:
-        """Note that the engine has begun *slot*, a slot or an allocation, on a machine.
+        """Record that the engine has begun *slot*, a slot or an allocation, on a
+        machine.
 
         Args:
             slot: The slot.
@@ -185,7 +186,8 @@ class SlotLedger:
         slot: int,
         error: BaseException,
     ) -> None:
-        """Note that *slot* has ended or could not begin, although it was not released.
+        """Record that *slot* has ended or could not begin, although it was not
+        released.
 
         Args:
             slot: The slot.
