@@ -65,7 +65,7 @@ class TimeSource(Protocol):
         """Register *wait*, which begins."""
 
     def leave(self, wait: TimedWait) -> None:
-        """Note that *wait* has ended. From now on, the owner of a lasting wait is
+        """Remove *wait*, which has ended. From now on, the owner of a lasting wait is
         regarded as working.
         """
 

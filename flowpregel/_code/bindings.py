@@ -59,7 +59,7 @@ class Bindings:
     def note_name(
         self, owner: Any, variables: Mapping[str, Any], name: str, text: str
     ) -> None:
-        """Note the object that *name* refers to in *variables*.
+        """Record the object that *name* refers to in *variables*.
 
         Args:
             owner: The module that has these variables, or a function of that module.
@@ -72,7 +72,7 @@ class Bindings:
         names[name] = _NamedValue(variables.get(name, _MISSING), text)
 
     def note_attributes(self, class_: type, names: Iterable[str]) -> None:
-        """Note the objects that the attributes *names* of a class refer to."""
+        """Record the objects to which the attributes *names* of a class refer."""
         variables = vars(class_)
         values = {name: variables.get(name, _MISSING) for name in names}
         if values:
@@ -81,11 +81,11 @@ class Bindings:
             )
 
     def note_function(self, function: types.FunctionType) -> None:
-        """Note the code, the defaults and the cells of *function*."""
+        """Record the code, the defaults and the closure cells of *function*."""
         self._functions[id(function)] = function
 
     def close(self, state: Iterable[str]) -> None:
-        """Record the ids of all noted objects, and drop the objects themselves.
+        """Keep the ids of all recorded objects, and drop the objects themselves.
 
         Args:
             state: The names that the code itself rebinds while it runs, in the form of

@@ -60,11 +60,11 @@ class Modules:
         self._folder = os.path.join(os.path.dirname(file), "")
 
     def note_definition(self, value: Any) -> None:
-        """Note that the variables of *value*'s module can be read through *value*, if
-        it is a function.
+        """Record a way to read the variables of the module of *value* again, if *value*
+        is a function.
 
-        The globals of a function that was unpickled by value are not the variables of
-        an imported module.
+        They are read from the module, or through *value* if its globals are not the
+        variables of an imported module, as after unpickling by value.
         """
         if not isinstance(value, types.FunctionType):
             return

@@ -411,8 +411,8 @@ class CodeReader:
         return self._modules.is_near(value.__name__)
 
     def _note_name(self, module: str, name: str, text: str) -> None:
-        """Note the present value of a global name in the bindings, if the variables of
-        the module can be read again later.
+        """Record the present value of a global name in the bindings, if the variables
+        of the module can be read again later.
 
         Args:
             module: The name of the module.

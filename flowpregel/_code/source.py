@@ -365,8 +365,8 @@ def _is_function_of(node: Any, code: CodeType, line: int) -> bool:
 
 
 def _takes(arguments: ast.arguments, code: CodeType) -> bool:
-    """Return whether *code* has the parameters of a definition in the file. If it does
-    not, the file has changed since *code* was compiled.
+    """Return whether *code* has the same parameters as a definition in the file. If it
+    does not, the file has changed since *code* was compiled.
     """
     names = [
         parameter.arg

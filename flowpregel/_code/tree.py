@@ -255,8 +255,8 @@ class _TreeWriter:
     visit_Nonlocal = visit_Global
 
     def visit_ExceptHandler(self, node: Any, scope: _NameScope) -> None:
-        """Write a node, such as an except clause, in which the bound name is a plain
-        string and not a child node.
+        """Write a node that binds a name which is a plain string and not a child node,
+        such as an except clause.
         """
         name_field = "rest" if isinstance(node, ast.MatchMapping) else "name"
         self._bind(getattr(node, name_field), scope)
@@ -277,8 +277,8 @@ class _TreeWriter:
     def visit_ListComp(self, node: Any, scope: _NameScope) -> None:
         self._parts.append(f"{type(node).__name__}(")
         inner = scope.inside(type(node))
-        # Python evaluates the first iterable outside of the new scope, so it is written
-        # with the outer scope.
+        # Python evaluates the first iterable of a comprehension outside of the
+        # comprehension's own scope, so it is written with the outer scope.
         iterable_scope = scope
         for generator in node.generators:
             self._parts.append(f"for{generator.is_async} ")

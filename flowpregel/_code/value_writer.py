@@ -36,8 +36,9 @@ class ValueWriter:
     Args:
         units: The units that links refer to. A link may add a unit.
         modules: The modules of the digest, which decide which classes are read.
-        bindings: The bindings in which functions of other packages are noted, since
-            they may be wrappers whose cells contain functions that are read.
+        bindings: The bindings in which functions of other packages are recorded too,
+            since they may be wrappers whose closure cells contain functions that are
+            read.
         own_state: The names of the attributes that a call of an object sets, by the id
             of the object. These attributes are left out.
         through_tasks: True to represent tasks and graphs by their functions, False to
@@ -133,7 +134,9 @@ class ValueWriter:
         return values.peeled(value)
 
     def _note_unseen(self, kind: type, unit: Unit) -> None:
-        """Note that the content of a value of this type is not in the digest."""
+        """Add the name of *unit*, and the type of a value in it, to the list of values
+        whose content is not in the digest.
+        """
         name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
         self.unseen[f"`{unit.name.rpartition(':')[2]}` ({name})"] = None
 
@@ -180,7 +183,7 @@ class ValueWriter:
             self._write_object(value, unit)
 
     def _write_all(self, parts: list[Any], unit: Unit) -> None:
-        """Write the number of parts, and the parts."""
+        """Write the number of parts, and then each part."""
         unit.tokens.append(f"{len(parts)}(")
         for part in parts:
             self.write(part, unit)

@@ -8,8 +8,8 @@ import pickle
 def stays_inside(
     views: list[memoryview] | None, size: int, buffer: pickle.PickleBuffer
 ) -> bool:
-    """Return whether *buffer* is to be stored in the pickle itself. If not, add a view
-    of the bytes to *views*.
+    """Return whether *buffer* must be stored in the pickle itself. If not, add a view
+    of its bytes to *views*.
 
     Args:
         views: The views of the buffers outside of the pickle, or None if all buffers

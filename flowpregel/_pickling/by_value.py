@@ -37,18 +37,19 @@ def by_value_pickler() -> Any:
 
         def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, CodeType):
-                # Since version 3.1.3, cloudpickle leaves the file name out, so it is
-                # added here, each time as a new str object. With a shared object, the
-                # bytes of the pickle would depend on whether other parts of the value
-                # refer to it too.
+                # Since version 3.1.3, cloudpickle leaves out the file name of the code,
+                # so it is added here, each time as a new str object. Pickle writes an
+                # object that it has already written as a reference, so with a shared
+                # object the bytes would depend on the other parts of the value.
                 return code_of_file, (
                     "".join(obj.co_filename),
                     *self.dispatch_table[CodeType](obj),
                     _PYTHON,
                 )
             if _is_annotate_function(obj):
-                # None is pickled in place of the function. The annotations are not
-                # lost, because cloudpickle pickles their evaluated form.
+                # None is pickled in place of the function that computes annotations.
+                # The annotations are not lost, because cloudpickle pickles their
+                # evaluated form.
                 return type(None), ()
             _refuse_open_file(obj)
             reduced = self.reduced_by_cloudpickle(obj)

@@ -9,9 +9,9 @@ change). While the state is unchanged, the content need not be read again.
                           v
                           the content is read, and digested
 
-This holds only if the digest was computed some time after the last change. Otherwise
-another change may have followed within the resolution of the file system's clock, and
-altered neither size nor time.
+An unchanged state proves that the content is unchanged only if the digest was computed
+some time after the last change. Otherwise another change may have followed within the
+resolution of the file system's clock, and altered neither size nor time.
 """
 
 from __future__ import annotations

@@ -261,7 +261,7 @@ class GraphRun:
     # ------------------------------------------------------------ running on a loop
 
     async def aitems(self) -> AsyncIterator[Any]:
-        """Run to the end on the running event loop, and yield the items of the stream."""
+        """Run to the end on the running event loop. Yield the items of the stream."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
         loop = asyncio.get_running_loop()

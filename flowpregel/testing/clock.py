@@ -104,8 +104,8 @@ class _SkippedTime:
         self._lock = threading.Lock()
         self._waits: set[TimedWait] = set()
         self._working: set[TimedWait] = set()
-        """The lasting or skipped waits whose owners (the code that waited) work at
-        present.
+        """The waits that have ended, and whose owners (the code that waited) are
+        regarded as working: until they wait again, the clock skips no time.
         """
         self._changes = 0
         """The number of times that a wait has begun or ended."""
@@ -141,14 +141,16 @@ class _SkippedTime:
         return time.monotonic_ns() + self._ahead_ns
 
     def enter(self, wait: TimedWait) -> None:
-        """Note that *wait* begins."""
+        """Register *wait*, which begins."""
         with self._lock:
             self._changes += 1
             self._waits.add(wait)
             self._working.discard(wait)
 
     def leave(self, wait: TimedWait) -> None:
-        """Note that *wait* has ended."""
+        """Remove *wait*, which has ended. The owner of a lasting wait, which will soon
+        begin another one, is regarded as working from now on.
+        """
         with self._lock:
             self._changes += 1
             self._waits.discard(wait)
@@ -157,8 +159,8 @@ class _SkippedTime:
                 self._working.add(wait)
 
     def forget(self, wait: TimedWait) -> None:
-        """Note that the code that waited again and again (the owner of a lasting wait)
-        has ended.
+        """Remove a lasting wait, whose owner (the code that waited again and again) has
+        ended.
         """
         with self._lock:
             self._changes += 1

@@ -13,16 +13,17 @@ both)::
     report = crash_everywhere(workflow)
     assert report.ok, report
 
-First the workflow runs undisturbed, and the harness notes the fault points that it
-passes. Then, for each of these points, the workflow runs in a new folder until it
-reaches the point and is killed (by a real ``SIGKILL``; at a point in a worker, only the
-worker is killed). Unless the run survived the death of a worker, the workflow is then
-called again in a new process, and runs to its end. Each time the harness checks that:
+First the workflow runs undisturbed, and the harness records the fault points (places in
+the library's code, such as before and after each durable write) that it passes. Then,
+for each of these points, the workflow runs in a new folder until it reaches the point
+and is killed (by a real ``SIGKILL``; at a point in a worker, only the worker is
+killed). Unless the run survived the death of a worker, the workflow is then called
+again in a new process, and runs to its end. Each time the harness checks that:
 
 * the result, and the history in the store, equal those of the undisturbed run;
 * no task ran again after its result was committed;
-* every side effect that was noted by `effect` was made at least once, and none was made
-  by a task that was already committed.
+* every side effect that `effect` recorded was made at least once, and none was made by
+  a task that was already committed.
 
 The points that were passed, the committed tasks and the effects are recorded in a log
 outside the store, which survives every kill.
@@ -133,9 +134,11 @@ class CrashReport:
 
 
 def effect(description: str) -> None:
-    """Note in the log that a side effect was made. Outside the harness, do nothing.
+    """Record in the harness's log that a side effect was made. Outside the harness, do
+    nothing.
 
-    The harness also kills the workflow before and after this note.
+    The harness also kills the workflow just before and just after it writes this
+    record.
 
     Args:
         description: A string without line breaks that describes the side effect. It

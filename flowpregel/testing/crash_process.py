@@ -54,7 +54,9 @@ class LogLine:
     time.
     """
     about: str
-    """The ids of the point's tasks, or the task id and the description of an effect."""
+    """The ids of the tasks that the fault point concerns, or the task id and the
+    description of a side effect.
+    """
 
 
 @dataclass(frozen=True, slots=True)

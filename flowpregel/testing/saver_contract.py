@@ -44,7 +44,9 @@ FAILED = (
 
 @dataclass(frozen=True, slots=True)
 class PendingCase:
-    """The commits of one task, and the writes that are pending after them."""
+    """The commits of one task, and the pending writes that the saver must have after
+    them.
+    """
 
     commits: Sequence[tuple[Write, ...]]
     pending: Sequence[Write]
