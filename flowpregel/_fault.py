@@ -38,8 +38,9 @@ class InjectedFault(Exception):
 
 
 class Points:
-    """A counter of the fault points that this process passes. It performs the action
-    (kill, stop, raise, delay) when the chosen point is due.
+    """A counter of the fault points that this process passes. When the process passes
+    the chosen point for the chosen time, the counter performs the action (kill, stop,
+    raise, delay).
 
     Args:
         trace: The file to append to, if any.
@@ -66,8 +67,8 @@ class Points:
         self._at = int(at or 0)
 
     def passed(self, name: str, about: str) -> None:
-        """Count that the process has passed the point *name*, and perform the action if
-        it is due.
+        """Count a pass of the point *name*, and perform the action if this pass is the
+        chosen one.
         """
         name = self._prefix + name
         self._passed[name] += 1

@@ -234,7 +234,9 @@ _main_ident = threading.main_thread().ident
 
 
 def _note_main() -> None:
-    """Note that the OS thread that called `os.fork` is the main thread of the child."""
+    """Record that the OS thread which called `os.fork` is the main thread of the child
+    process.
+    """
     global _main_ident
     _main_ident = threading.get_ident()
 
@@ -243,8 +245,8 @@ os.register_at_fork(after_in_child=_note_main)
 
 
 def _own() -> _Hold | None:
-    """Return the `_Hold` if it holds back handlers and this is the main thread,
-    otherwise None.
+    """Return the `_Hold` if it holds back handlers and the caller runs on the main
+    thread, otherwise None.
     """
     if hold_of_main is None or threading.get_ident() != _main_ident:
         return None

@@ -32,7 +32,7 @@ _HEADERS: Final = ("traceparent", "tracestate", "baggage")
 _MAIN: Final = "__main__"
 _OBSERVED: Final = ("opentelemetry.trace", "structlog.contextvars")
 """The modules in which OpenTelemetry and structlog store a context's span and log
-fields. If neither is imported, there are none.
+fields. If neither module is imported, the context has no span or log fields.
 """
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 

@@ -127,7 +127,9 @@ class GraphBubbleUp(BaseException):
 
 @dataclass(eq=False, repr=False)
 class GraphInterrupt(GraphBubbleUp):
-    """A task stopped to ask questions, of which *interrupts* has no answers yet."""
+    """A task stopped to ask questions. *interrupts* are the questions that have no
+    answers yet.
+    """
 
     interrupts: Sequence[Any] = ()
 

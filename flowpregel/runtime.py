@@ -66,8 +66,8 @@ else:
 STOP_LOOK: Final = 0.05
 """Seconds between two checks by a task that waits until its run is asked to end."""
 pauses: ContextVar[bool] = ContextVar("pauses", default=False)
-"""True if a run must stop, instead of waiting inside the process for a time or a
-signal.
+"""True if a run must stop where it would wait for a time or a signal, so that its
+process need not wait. Another process resumes the run later.
 """
 SLEEPS_UNTIL: Final = "sleeps_until"
 AWAITS_SIGNAL: Final = "waits_for_signal"

@@ -1,4 +1,4 @@
-"""A cache on disk, with the records of `flowpregel.cache.memory`."""
+"""A cache on disk, with the records that `flowpregel.cache.memory` describes."""
 
 from __future__ import annotations
 

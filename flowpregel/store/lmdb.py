@@ -1,4 +1,6 @@
-"""A long-term store on disk, with the records of `flowpregel.store.memory`."""
+"""A long-term store on disk. The module `flowpregel.store.memory` describes its
+records.
+"""
 
 from __future__ import annotations
 

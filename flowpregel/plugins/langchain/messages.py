@@ -4,10 +4,10 @@
 The stream mode yields the output of models that nodes call, and the messages that nodes
 write::
 
-    model --ModelListener--> Said --the task's stream--> MessageStream
-                                                           ^      |
-                                     a task that ended ----+      v
-                                                         (message, metadata)
+    model --ModelListener--> ModelMessage --the task's stream--> MessageStream
+                                                                   ^      |
+                                             a task that ended ----+      v
+                                                                 (message, metadata)
 """
 
 from __future__ import annotations

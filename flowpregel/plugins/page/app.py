@@ -134,7 +134,7 @@ def _routes(
     restart: str,
     names: Sequence[str],
 ) -> list[BaseRoute]:
-    """Return the paths of a store's page, and their handlers.
+    """Return the routes (paths with their handlers) of a store's page.
 
     Args:
         store: The store.
@@ -182,7 +182,7 @@ def _routes(
 
 
 def _action_routes(store: ServedStore, actions: Actions) -> list[BaseRoute]:
-    """Return the paths of the buttons, and of the form that starts a run."""
+    """Return the routes of the buttons, and of the form that starts a run."""
     forms = RunForms(store.pages.saver, actions)
     mark = store.pages.mark
 
@@ -219,7 +219,7 @@ def _action_routes(store: ServedStore, actions: Actions) -> list[BaseRoute]:
 
 
 def _query_routes(pages: Pages, reads: StoreThread) -> list[BaseRoute]:
-    """Return the paths of the queries and files.
+    """Return the routes of the queries and files.
 
     Args:
         pages: The object that answers the queries.
@@ -251,7 +251,7 @@ def _query_routes(pages: Pages, reads: StoreThread) -> list[BaseRoute]:
 
 
 def _answer_route(name: str, endpoint: _Endpoint) -> Route:
-    """Return the path of an endpoint whose answers are compressed."""
+    """Return the route of an endpoint whose answers are compressed."""
     compression = Middleware(
         GZipMiddleware,
         minimum_size=_LEAST_COMPRESSED,
@@ -402,7 +402,7 @@ def _post_route(
     path: str,
     handle: Callable[[Request, dict[str, Any]], Awaitable[Response]],
 ) -> Route:
-    """Return a path that accepts JSON objects.
+    """Return the route of a path that accepts JSON objects.
 
     Args:
         path: The path.
@@ -410,8 +410,8 @@ def _post_route(
     """
 
     async def endpoint(request: Request) -> Response:
-        """Handle the JSON object in the request, or return a response that explains
-        what is wrong with it.
+        """Pass the JSON object in the request to *handle*, or return a response that
+        explains what is wrong with the request.
         """
         size = int(request.headers.get("content-length", _MOST_SENT + 1))
         if size > _MOST_SENT:

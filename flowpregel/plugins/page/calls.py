@@ -178,8 +178,8 @@ class CallPages:
         return self._reader.keep_in_steps(thread, run.index, answers)
 
     def keep_some(self) -> bool:
-        """Do a small part of the work of `keep`. Return False if nothing is left to
-        store.
+        """Store a small part of the indexes that `keep` would store. Return False if
+        all are stored.
 
         A server that is killed cannot call `keep`, so it calls this method again and
         again while it serves. The index of a run is stored once all calls have been

@@ -99,10 +99,12 @@ class RequestGuard:
         return hmac.compare_digest(candidate, self.token.encode())
 
     def protect(self, app: ASGIApp) -> ASGIApp:
-        """Return an application that checks each request before *app* handles it."""
+        """Return an application that checks each request, and passes it to *app* if it
+        is allowed.
+        """
 
         async def protected(scope: Scope, receive: Receive, send: Send) -> None:
-            """Handle a request, or refuse it."""
+            """Pass a request to *app*, or refuse it."""
             if scope["type"] == "lifespan":
                 await app(scope, receive, send)
                 return

@@ -46,7 +46,7 @@ class ServedStore:
         return StoreThread(self.pages.path, ANSWER_LIMIT)
 
     def close(self) -> None:
-        """Close the pages, unless the store does not answer."""
+        """Close the pages. If the store does not answer, leave them open."""
         self.reads.close(self.pages.close)
 
     @property

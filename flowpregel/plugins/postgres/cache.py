@@ -1,4 +1,4 @@
-"""A cache in PostgreSQL, with the records of `flowpregel.cache.durable`."""
+"""A cache in PostgreSQL, with the records that `flowpregel.cache.memory` describes."""
 
 from __future__ import annotations
 

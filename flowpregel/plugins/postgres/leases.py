@@ -31,9 +31,10 @@ requests to stop or to show its state.
 """
 _SHOWING_PERIOD = 0.2
 """Seconds between two updates of the live state of a watched owner."""
-# The fence is chosen under an advisory lock for the lease's `place`. Otherwise, a run
-# that is delayed after it has got its fence could take the lease after a run with a
-# greater fence. The store would then accept the writes of the wrong one of the two.
+# The fence is chosen under an advisory lock for the lease's key (the column `place`).
+# Otherwise, a run that is delayed after it has got its fence could take the lease after
+# a run with a greater fence. The store would then accept the writes of the wrong one of
+# the two.
 _TAKE = """
     WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(%s))
     INSERT INTO flowpregel.leases AS old

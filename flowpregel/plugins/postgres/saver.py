@@ -52,7 +52,8 @@ class PostgresTables(Tables):
     """The tables of a store in PostgreSQL."""
 
     looks_ahead = True
-    # A reference would cost readers another round trip.
+    # A record never refers to a value in another record, because a reader would need
+    # another round trip for that value.
     shares_values = False
 
     def new_prefix(self, transaction: Any) -> bytes:
@@ -64,8 +65,8 @@ class PostgresTables(Tables):
     def note_checkpoint(
         self, transaction: Any, namespace: NamespaceRecord, checkpoint_id: str
     ) -> None:
-        """Make the commit also check which of the key ranges that the next superstep
-        will read are empty, so that it need not read these.
+        """Make the commit also report which of the key ranges that the next superstep
+        will read are empty, so that the next superstep need not read these.
         """
         ranges = []
         for table, low, high in self.ranges_after(namespace, checkpoint_id):

@@ -1,4 +1,6 @@
-"""A long-term store in PostgreSQL, with the records of `flowpregel.store.memory`."""
+"""A long-term store in PostgreSQL, with the records that `flowpregel.store.memory`
+describes.
+"""
 
 from __future__ import annotations
 

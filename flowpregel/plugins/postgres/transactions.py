@@ -346,7 +346,8 @@ class WriteTransaction(Transaction):
         self._known = None
 
     def expect_empty(self, label: bytes, ranges: list[Range]) -> None:
-        """Make the commit check whether *ranges* were empty before this transaction.
+        """Make the commit check whether *ranges* were empty before this transaction,
+        and remember those that were.
 
         Args:
             label: A name for the ranges. They replace earlier ranges with the same
@@ -356,7 +357,7 @@ class WriteTransaction(Transaction):
         self._empty[label] = ranges
 
     def commit(self) -> None:
-        """Commit. The changes are on disk when this method returns."""
+        """Commit the transaction. The changes are on disk when this method returns."""
         if self._changed or self._has_sent:
             self._commit_changes()
         if self._known is not None:
@@ -394,8 +395,8 @@ class WriteTransaction(Transaction):
         revisions: dict[bytes, bytes],
         ranges: Sequence[Range],
     ) -> list[bool]:
-        """Send the changes to the server, and return for each range whether it was
-        empty before.
+        """Send the changes to the server, and return for each of *ranges* whether it
+        was empty before.
 
         Args:
             token: The new revision of the scopes, as random bytes.

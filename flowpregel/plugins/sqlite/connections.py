@@ -233,8 +233,8 @@ def of_sqlite(
     if code in _BUSY:
         return StoreBusyError(path, "another program that uses the database", timeout)
     if code == _NO_DATABASE:
-        # SQLite cannot distinguish the two, because it knows a database by the first
-        # bytes of the file.
+        # SQLite recognizes a database by the first bytes of the file. So it cannot tell
+        # a file of another kind from a database whose first page is damaged.
         return StoreCorruptError(
             f"{path} is not an SQLite database, or its first page is damaged: give the "
             "path of a store, or restore a backup"

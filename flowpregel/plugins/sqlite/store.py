@@ -1,4 +1,6 @@
-"""A long-term store in SQLite, with the records of `flowpregel.store.durable`."""
+"""A long-term store in SQLite, with the records that `flowpregel.store.memory`
+describes.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ __all__ = ["UnserializedSaver"]
 
 
 class UnserializedSaver(InMemorySaver):
-    """A saver in memory that takes the options of LangGraph's.
+    """A saver in memory that takes the options of LangGraph's saver in memory.
 
     Args:
         serde: Not used, because values in memory are copied, not serialized.
