@@ -9,7 +9,7 @@ def stays_inside(
     views: list[memoryview] | None, size: int, buffer: pickle.PickleBuffer
 ) -> bool:
     """Return whether *buffer* must be stored in the pickle itself. If not, add a view
-    of its bytes to *views*.
+    of the buffer's bytes to *views*.
 
     Args:
         views: The views of the buffers outside of the pickle, or None if all buffers

@@ -374,8 +374,8 @@ def _finished(
             return replace(
                 start, input=None, loaded=(begun,), adopts_input=adopts_input
             )
-        # If the run was made with durability="exit", only its end is stored. Without
-        # the checkpoint of its input, it starts from scratch.
+        # If the run was made with durability="exit", only its end is stored. The
+        # checkpoint with the input is missing, so the run starts from scratch.
         if start.input is not None:
             return _from_scratch(start, saved, start.metadata)
     return replace(start, input=None, finished=saved, stored=stored)
@@ -523,8 +523,8 @@ class _RunOnce:
         start: Start,
         opened: OpenCheckpoint,
     ) -> Start:
-        """Return the start of a stored run whose body runs again with the recorded
-        results of its calls, even if the body has ended.
+        """Return the start of a stored run whose body runs again with the calls'
+        recorded results, even if the body has ended.
         """
         first = opened
         if not opened.tasks:
