@@ -132,6 +132,22 @@ def test_an_item_alone_is_the_argument_of_its_call(pool_of: PoolMaker) -> None:
     assert [1, 2] == [*results]
 
 
+@pytest.mark.parametrize("timeout", [0.0, -0.5])
+def test_a_result_that_has_arrived_is_returned_though_no_time_is_left(
+    timeout: float, pool_of: PoolMaker
+) -> None:
+    """As the futures of the standard library do."""
+    pool = pool_of(1)
+    futures = [pool.submit(abs, -1), pool.submit(abs, -2)]
+    worker = pool.worker().ready()
+    for result in (1, 2):
+        worker.run(result)
+    concurrent.futures.wait(futures, LONG)
+
+    assert 1 == futures[0].result(timeout)
+    assert futures[1].exception(timeout) is None
+
+
 def test_a_callback_is_called_where_it_holds_up_no_run(pool_of: PoolMaker) -> None:
     """With the future, on an OS thread that is not the pool's; at once, if the call has
     ended.
