@@ -22,6 +22,7 @@ from flowpregel.executors.processes.wire.shared_memory import (
     BufferReader,
     FdSocket,
     fill,
+    new_shared_file,
     released_in,
     segments_for,
 )
@@ -122,6 +123,23 @@ def test_a_segment_that_made_room_for_another_is_closed_by_its_reader(
         pair.reader.open(pair.share_zeros(size * SIZE))
 
     assert before == len(os.listdir("/proc/self/fd"))
+
+
+def test_no_program_that_a_reader_starts_inherits_a_segment() -> None:
+    """Not even one that `os.system` starts, which closes no descriptors."""
+    near, far = socket.socketpair()
+    sent = new_shared_file(SIZE)
+    FdSocket(near).send(7, sent)
+
+    segment, received = FdSocket(far).receive()
+
+    assert 7 == segment
+    assert os.path.samestat(os.fstat(sent), os.fstat(received))
+    assert not os.get_inheritable(received)
+    for end in (near, far):
+        end.close()
+    for fd in (sent, received):
+        os.close(fd)
 
 
 def test_each_message_has_what_its_array_was_then(pair: Pair) -> None:

@@ -334,7 +334,12 @@ class FdSocket:
         data, fds, _, _ = socket.recv_fds(self._socket, _ID.size, 1)
         if len(data) != _ID.size or len(fds) != 1:
             raise OSError("the other end of the socket for descriptors is closed")
-        return int(_ID.unpack(data)[0]), fds[0]
+        (fd,) = fds
+        # Programs that are started without closing all descriptors, as by `os.system`,
+        # would inherit a received descriptor.
+        os.set_inheritable(fd, False)
+        (segment,) = _ID.unpack(data)
+        return int(segment), fd
 
 
 def released_in(body: bytes) -> Iterator[int]:
