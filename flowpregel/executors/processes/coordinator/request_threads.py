@@ -50,12 +50,15 @@ class RequestThreads:
         self._changed = threading.Condition()
         self._lines: dict[Mailbox, RequestLine] = {}
         """The lines that OS threads serve, by the mailbox of the run."""
-        self._unserved: SimpleQueue[RequestLine] = SimpleQueue()
-        """The queue of lines that idle OS threads take their next one from."""
+        self._unserved: SimpleQueue[RequestLine | None] = SimpleQueue()
+        """The queue from which OS threads take the lines that they serve. None ends an
+        OS thread.
+        """
         self._idle = 0
         """The number of OS threads that wait for a line, minus the number of lines in
         the queue.
         """
+        self._is_closed = False
 
     def submit(self, run: Mailbox, request: Request) -> None:
         """Queue the function *request*. It is called after the earlier requests of
@@ -76,21 +79,23 @@ class RequestThreads:
         """Make one more OS thread serve *line*, either an idle one or a new one."""
         if self._idle:
             self._idle -= 1
-            self._unserved.put(line)
-            return
-        # The OS thread is a daemon, so that the end of the program does not wait for a
-        # store that never answers.
-        thread = threading.Thread(
-            target=self._run,
-            args=(line,),
-            name="flowpregel-store",
-            daemon=True,
-        )
-        thread.start()
+        else:
+            # The OS thread is a daemon, so that the end of the program does not wait
+            # for a store that never answers.
+            thread = threading.Thread(
+                target=self._run, name="flowpregel-store", daemon=True
+            )
+            thread.start()
+        self._unserved.put(line)
 
-    def _run(self, line: RequestLine) -> None:
-        while self._serve(line):
-            line = self._unserved.get()
+    def _run(self) -> None:
+        while (line := self._unserved.get()) is not None:
+            may_wait = self._serve(line)
+            # The reference is dropped, because it would keep the run's mailbox alive
+            # while the OS thread waits.
+            del line
+            if not may_wait:
+                return
 
     def _serve(self, line: RequestLine) -> bool:
         """Answer the requests of *line*.
@@ -119,16 +124,20 @@ class RequestThreads:
         if not line.threads:
             del self._lines[line.run]
             self._changed.notify_all()
-        if self._idle == _MOST_IDLE:
+        if self._is_closed or self._idle == _MOST_IDLE:
             return False
         self._idle += 1
         return True
 
     def close(self) -> None:
-        """Drop the waiting requests, and wait a moment for the requests that are being
-        answered.
+        """Drop the waiting requests, wait a moment for the requests that are being
+        answered, and end the OS threads.
         """
         with self._changed:
+            self._is_closed = True
+            for _ in range(self._idle):
+                self._unserved.put(None)
+            self._idle = 0
             for line in self._lines.values():
                 line.waiting.clear()
             self._changed.wait_for(lambda: not self._lines, _AT_EXIT)
