@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -293,6 +294,33 @@ def test_commands_and_answers_arrive_after_a_request(ends: Ends) -> None:
     assert ends.link.next() is None
     reader.join(LONG)
     assert not reader.is_alive()
+
+
+def test_commands_come_though_the_first_request_was_broken_off(ends: Ends) -> None:
+    """A signal may stop its task before the OS thread that reads the link runs."""
+
+    def interrupt(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code is threading.Thread.start.__code__:
+            sys.setprofile(None)
+            raise TaskCancelled
+
+    commands: list[Frame | None] = []
+    main_thread = threading.Thread(
+        target=lambda: commands.append(ends.link.next()), daemon=True
+    )
+    sys.setprofile(interrupt)
+    try:
+        with pytest.raises(TaskCancelled):
+            ends.link.request(protocol.ASKED, 7, b"x", Answer())
+    finally:
+        sys.setprofile(None)
+    ends.link.end_requests()
+
+    ends.send(protocol.TASKS, 8, b"tasks")
+    main_thread.start()
+    main_thread.join(LONG)
+
+    assert [Frame(protocol.TASKS, 0, 8, b"tasks")] == commands
 
 
 def reader_of_answers() -> threading.Thread:

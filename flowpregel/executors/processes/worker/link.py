@@ -14,9 +14,11 @@ it::
 tasks the main thread reads the socket itself, which saves a hand-over between OS
 threads for each task. A task that has made a request may wait for the answer on the
 main thread. So the first request starts a reader thread, which from then on reads for
-the rest of the worker's life; the main thread gets its frames from ``orders``.
-``_receiving`` lets one of the two read at a time, so a frame that the main thread has
-read in part is not continued by the reader.
+the rest of the worker's life; the main thread gets its frames from ``orders``. The
+reader thread itself notes that it reads (``_has_reader``), because a stop signal may
+interrupt its start at any point: the main thread would wait forever for the frames of
+an OS thread that does not run. ``_receiving`` is held by the main thread while it
+reads, so the reader thread begins behind a whole read.
 
 **Who sends.** Any OS thread may emit, print or make a call, so ``_sending`` is held for
 whole frames. Code of the user can also interrupt the sending OS thread itself: a
@@ -137,7 +139,10 @@ class WorkerLink:
         self._parser = Parser(magic, protocol.DOWN)
         self._orders: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         self._receiving = threading.Lock()
-        self._receiver: threading.Thread | None = None
+        self._has_reader = False
+        """True once the reader thread reads the socket. The main thread no longer does
+        then.
+        """
         # no mutant: Requests may be numbered from any number.
         self._requests = count(1)
         self.answers: dict[int, Answer] = {}
@@ -215,9 +220,9 @@ class WorkerLink:
         the coordinator has ended.
         """
         orders = self._orders
-        while self._receiver is None and orders.empty():
+        while not self._has_reader and orders.empty():
             with self._receiving:
-                if orders.empty():
+                if not self._has_reader:
                     self._receive()
         return orders.get()
 
@@ -236,11 +241,11 @@ class WorkerLink:
         if task != self.requester:
             self._cancel_answer(request)
             return answer
-        if self._receiver is None:
-            self._receiver = threading.Thread(
+        if not self._has_reader:
+            reader = threading.Thread(
                 target=self._receive_all, name="flowpregel-reader", daemon=True
             )
-            self._receiver.start()
+            reader.start()
         self.send(kind, task, protocol.REQUEST.pack(request) + body)
         return answer
 
@@ -258,11 +263,20 @@ class WorkerLink:
             answer.settle(Withdrawn())
 
     def _receive_all(self) -> None:
+        """Receive from now on, unless another OS thread does so: a task may have made
+        several requests at the same time.
+        """
         with self._receiving:
-            while self._receive():
-                pass
+            if self._has_reader:
+                return
+            self._has_reader = True
+        while self._receive():
+            pass
 
     def _receive(self) -> bool:
+        """Read the socket once. Put the frames that are complete into `_orders`, and
+        set the answers among them. Return False if the coordinator has ended.
+        """
         try:
             data = self._socket.recv(READ_SIZE)
         except BlockingIOError:
