@@ -210,6 +210,9 @@ class CoordinatorLink:
         for fd in tuple(self._pipes):
             self._read_pipe(fd)
             self._loop.watch(fd)
+        # The descriptors will be closed. If reading is resumed later, because output is
+        # written by then, their numbers may belong to other files.
+        self._pipes.clear()
 
     def _stop_reading(self) -> None:
         self.stopped_reading = True
