@@ -483,6 +483,23 @@ def test_a_worker_that_prints_more_than_is_written_is_left_unread(
     assert "late" == events.chunk()
 
 
+def test_a_text_that_the_screen_cannot_show_is_printed_with_escapes(
+    pool_of: PoolMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lines around it are not lost either."""
+    written = io.BytesIO()
+    screen = io.TextIOWrapper(written, encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", screen)
+    pool, events = pool_of(1), Events()
+    worker, order = begun(pool, events, job := job_of())
+
+    worker.send(protocol.PRINTED, order.number, "one\n\u2192 two\n".encode())
+    worker.end_task(order, "done")
+
+    assert "done" == events.value(job)
+    assert b"[str] one\n[str] \\u2192 two\n" == written.getvalue()
+
+
 class Keeping(RunInfo):
     """A run that keeps what its tasks print."""
 

@@ -617,9 +617,19 @@ def _cancelled_call(task: InFlight, body: bytes) -> CancelCall:
 def _print_lines(label: str, text: str, *, to_stderr: bool) -> None:
     """Print *text*, with *label* before each line."""
     stream = sys.stderr if to_stderr else sys.stdout
+    lines = "".join(f"{label} {line}\n" for line in text.splitlines())
     # If the program has closed its own streams, the lines are lost.
     with suppress(OSError, ValueError, AttributeError):
-        _write_to(stream, "".join(f"{label} {line}\n" for line in text.splitlines()))
+        _write_to(stream, _encodable(lines, getattr(stream, "encoding", None)))
+
+
+def _encodable(text: str, encoding: str | None) -> str:
+    """Return *text* with an escape in place of each character that *encoding*, that of
+    a stream, lacks. If it is None, the stream takes any text.
+    """
+    if encoding is None:
+        return text
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _write_to(stream: Any, text: str) -> None:
