@@ -405,20 +405,29 @@ class ThreadExecutor(Executor):
             self._changed.notify_all()
 
     def _work(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._closing or self._is_due())
-                if not self._is_due():
-                    return
-                job, mailbox = self._waiting.popleft()
-                note = partial(self._note_parent, job)
-                client = LocalRunClient(job, mailbox, before_first=note)
-                self._running[job] = client.open_calls
-            outcome = job.variables.copy().run(perform, job, client)
-            with self._changed:
-                del self._running[job]
-                self._parents.discard(job)
-            client.end(outcome, "threads")
+        # Each job has a call of its own, whose variables are gone when it has ended. So
+        # nothing of the job stays alive while this OS thread waits for the next one.
+        while self._run_next():
+            pass
+
+    def _run_next(self) -> bool:
+        """Wait until a job may run, and run it. Return False if this OS thread must end
+        instead.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._closing or self._is_due())
+            if not self._is_due():
+                return False
+            job, mailbox = self._waiting.popleft()
+            note = partial(self._note_parent, job)
+            client = LocalRunClient(job, mailbox, before_first=note)
+            self._running[job] = client.open_calls
+        outcome = job.variables.copy().run(perform, job, client)
+        with self._changed:
+            del self._running[job]
+            self._parents.discard(job)
+        client.end(outcome, "threads")
+        return True
 
     def _is_due(self) -> bool:
         """Return whether a job waits and may run now."""
