@@ -117,6 +117,9 @@ class CrossProcessLimit(Limit):
         folder: The folder of the files.
         count: The number of slots.
         wake: A function that is called, on any OS thread, when a slot may be free.
+
+    Raises:
+        OSError: A file of a slot cannot be opened.
     """
 
     def __init__(
@@ -125,11 +128,18 @@ class CrossProcessLimit(Limit):
         folder.mkdir(parents=True, exist_ok=True)
         super().__init__(count)
         self._paths = [folder / str(number) for number in range(count)]
-        self._files = [_open_slot(path) for path in self._paths]
+        self._files: list[int] = []
         self._held: list[int] = []
+        """The files of the slots that this program holds."""
         self._wake = wake
         self._watched: set[Path] = set()
         """The files for whose locks an OS thread waits."""
+        try:
+            for path in self._paths:
+                self._files.append(_open_slot(path))
+        except OSError:
+            self.close()
+            raise
 
     def available(self, used: int, now: float) -> int:
         """Try to hold one slot more than are *used* by tasks, and return the number of
@@ -154,14 +164,20 @@ class CrossProcessLimit(Limit):
                 return
             if file in self._held or path in self._watched:
                 continue
-            self._watched.add(path)
             thread = threading.Thread(
                 target=self._wait_for,
                 args=(path,),
                 name="flowpregel-limit",
                 daemon=True,
             )
-            thread.start()
+            self._watched.add(path)
+            try:
+                thread.start()
+            except RuntimeError:
+                # The system refuses another OS thread. The slot is tried again at the
+                # time that `next_change_at` returns.
+                self._watched.discard(path)
+                return
 
     def _wait_for(self, path: Path) -> None:
         """Wait until the lock of a slot is free, and wake the program."""

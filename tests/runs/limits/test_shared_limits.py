@@ -12,6 +12,7 @@ import threading
 import time
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,6 +73,44 @@ def test_a_program_that_waits_is_woken_when_a_holder_is_killed(tmp_path: Path) -
     holder.stdout.close()
     assert 1 == ours.available(0, 5.0)
     ours.close()
+
+
+def refuse_threads(frame: Any, event: str, _: Any) -> None:
+    """Raise an error where an OS thread is started, as a system does that has no more."""
+    if event == "call" and frame.f_code is threading.Thread.start.__code__:
+        sys.setprofile(None)
+        raise RuntimeError("can't start new thread")
+
+
+def test_a_slot_is_tried_again_if_no_thread_can_wait_for_it(tmp_path: Path) -> None:
+    """At the usual time, and then a thread waits if there is one."""
+    theirs = CrossProcessLimit(tmp_path, 1)
+    assert 1 == theirs.available(0, 0.0)
+    woken = threading.Event()
+    ours = CrossProcessLimit(tmp_path, 1, woken.set)
+
+    sys.setprofile(refuse_threads)
+    assert 0 == ours.available(0, 5.0)
+    assert 5.0 < ours.next_change_at(5.0) < 6.0
+    assert 0 == ours.available(0, 6.0)
+    theirs.give_back(0)
+
+    assert woken.wait(60)
+    ours.close()
+    theirs.close()
+
+
+def test_a_limit_that_cannot_be_opened_leaves_no_descriptor_open(
+    tmp_path: Path,
+) -> None:
+    """If the slots are too many for one process, for example."""
+    (tmp_path / "3").mkdir()
+    before = os.listdir("/proc/self/fd")
+
+    with pytest.raises(IsADirectoryError):
+        CrossProcessLimit(tmp_path, 5)
+
+    assert len(before) == len(os.listdir("/proc/self/fd"))
 
 
 def test_a_run_is_woken_when_another_program_releases_a_slot(tmp_path: Path) -> None:

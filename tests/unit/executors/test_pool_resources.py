@@ -14,7 +14,7 @@ import pytest
 
 from flowpregel._core.records import Raised
 from flowpregel.context import Job, RunInfo
-from flowpregel.errors import ResourcesError
+from flowpregel.errors import ExecutorUnavailableError, ResourcesError
 from flowpregel.executors.processes.coordinator.assign import (
     Execution,
     InFlight,
@@ -225,6 +225,36 @@ def test_a_place_that_programs_share_is_given_back_when_no_task_needs_it(
 
     other_program.take_when_free()
     other_program.close()
+
+
+class StoredRun(RunInfo):
+    """A run whose store has a folder of locks."""
+
+    committer: Any
+
+
+def test_a_task_whose_limit_cannot_be_opened_fails(
+    pool_of: PoolMaker, tmp_path: Path
+) -> None:
+    """At once, with the reason; other tasks run."""
+    (tmp_path / "limits").touch()
+    pool, events = pool_of(1, amounts=AMOUNTS, limits_scope="store"), Events()
+    run = StoredRun(run_id="run")
+    saver = SimpleNamespace(locks_folder=str(tmp_path))
+    object.__setattr__(run, "committer", SimpleNamespace(saver=saver))
+    limited = job_of(inner, resources=Resources(limit="api"), run=run)
+    plain = job_of(outer, run=run)
+
+    pool.start([limited, plain], events)
+
+    outcome = events.outcome(limited)
+    assert isinstance(outcome, Raised)
+    assert isinstance(outcome.error, ExecutorUnavailableError)
+    assert "'inner'" in str(outcome.error)
+    assert str(tmp_path) in str(outcome.error)
+    pool.worker().ready().run("done")
+    assert "done" == events.value(plain)
+    assert 0 == pool.pool.resources.count
 
 
 def test_a_task_that_names_no_cpus_takes_one(pool_of: PoolMaker) -> None:

@@ -220,6 +220,9 @@ class ResourceLedger:
 
         *tasks* are all tasks of the pool. The callers of *task* among them hold their
         resources until *task* has ended, so these are never free for it.
+
+        Raises:
+            OSError: The files of a limit that programs share cannot be opened.
         """
         called = task.job.task
         resources = called.node.resources
@@ -231,7 +234,6 @@ class ResourceLedger:
         is_retry = self.memory_retries.has_noted(task)
         if resources is None and not is_below and not is_retry:
             return
-        self.count += 1
         folder = None
         if resources and resources.limit and self._settings.limits_scope == "store":
             folder = limits_folder_of(saver_of(task.job.run))
@@ -240,9 +242,10 @@ class ResourceLedger:
         if needs is None:
             needs = self._needs_of(*key)
             self._needs[key] = needs
-        task.needs = needs
         if is_retry:
-            task.needs = needs = self.memory_retries.needs_after(task, needs)
+            needs = self.memory_retries.needs_after(task, needs)
+        task.needs = needs
+        self.count += 1
         # The same needs are checked only once, unless callers of the task hold
         # resources, since then the result depends on the callers.
         if called.parent is not None or needs not in self._fitting:

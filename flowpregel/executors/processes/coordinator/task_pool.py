@@ -168,16 +168,35 @@ class TaskPool(ABC):
         for task in tasks:
             self._tasks[task.job.key] = task
             planned = task.job.task
-            if (
+            may_have_needs = (
                 self.resources.count
                 or planned.node.resources is not None
                 or planned.attempt.number > 1
-            ):
-                self.resources.note(task, self._tasks)
+            )
+            if may_have_needs and not self._note_needs(task):
+                continue
             self._queue.add(task)
             if self._is_closing:
                 self.finish(task, Raised(ExecutorUnavailableError(CLOSED)))
         self.resume_for_others(mailbox)
+
+    def _note_needs(self, task: InFlight) -> bool:
+        """Set the needs of *task*, if it needs more than one worker, and return True.
+
+        If the files of a limit that programs share cannot be opened, end the task with
+        an error, and return False.
+        """
+        try:
+            self.resources.note(task, self._tasks)
+        except OSError as error:
+            failure = ExecutorUnavailableError(
+                f"the lock files for the limits of task {task.job.task.name!r} cannot "
+                f"be opened: {error}"
+            )
+            failure.__cause__ = error
+            self.finish(task, Raised(failure))
+            return False
+        return True
 
     def has_tasks_of(self, thread_id: str) -> bool:
         """Return whether the pool has tasks of a run. Any OS thread may call this.
