@@ -135,8 +135,8 @@ class LazyFuture(Future[ResultT]):
         super().exception(timeout)
         if self._read is None or self._reading is None:
             return
-        # The wait above may have used up the time, or the caller may pass a time that is
-        # over. The lock accepts no negative timeout, except -1 for no limit.
+        # A caller may compute the timeout from a time that is over. The lock accepts no
+        # negative timeout, except -1 for no limit.
         patience = -1 if timeout is None else max(0.0, timeout)
         if not self._reading.acquire(timeout=patience):
             # The timeout is over, and another OS thread is still unpickling the result.

@@ -76,7 +76,7 @@ def test_a_program_that_waits_is_woken_when_a_holder_is_killed(tmp_path: Path) -
 
 
 def refuse_threads(frame: Any, event: str, _: Any) -> None:
-    """Raise an error where an OS thread is started, as a system does that has no more."""
+    """Raise an error where an OS thread is started, as if there were too many."""
     if event == "call" and frame.f_code is threading.Thread.start.__code__:
         sys.setprofile(None)
         raise RuntimeError("can't start new thread")

@@ -11,6 +11,7 @@ it needs.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import signal
@@ -416,10 +417,14 @@ class PlayedProcess(worker_process.WorkerProcess):
     """The coordinator's end of a worker that the test plays."""
 
     started: SimpleQueue[PlayedWorker]
+    token_bytes: int | None = None
+    """The size of the pipe for tokens; None: what the system gives."""
 
     def launch(self, setup: protocol.WorkerSetup, env: Mapping[str, str]) -> Any:
         """Start a process that does nothing; give the test the worker's ends."""
         process = IdleProcess(env)
+        if self.token_bytes is not None:
+            fcntl.fcntl(setup.tokens.fd, fcntl.F_SETPIPE_SZ, self.token_bytes)
         fds = {
             name: os.dup(getattr(setup, name).fd)
             for name in ("link", "fd_socket", "status", "tokens", "stdout", "stderr")

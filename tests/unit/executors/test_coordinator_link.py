@@ -1,4 +1,4 @@
-"""The coordinator's end of a link: the test has the worker's end, and no I/O loop runs."""
+"""The coordinator's end of a link: the test has the worker's end."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ and the coordinator then closes its copies of these.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import signal
@@ -30,6 +31,7 @@ from flowpregel.executors.processes.wire.protocol import PoolSettings, WorkerSet
 from flowpregel.executors.processes.wire.shared_memory import FdSocket, new_shared_file
 
 _ALL_TOKENS: Final = 1 << 16
+"""The size, in bytes, of the pipe for tokens, unless the system gives a smaller one."""
 _NO_STATUS: Final = memoryview(bytes(protocol.STATUS_SIZE)).cast("Q")
 """The bytes that replace the shared status of a worker that has ended: zeros."""
 
@@ -79,6 +81,10 @@ class WorkerConnections:
             tokens, tokens_write = _pipe(near, near)
             self.tokens: int = tokens
             self.tokens_write: int = tokens_write
+            self.has_small_token_pipe: bool = False
+            """True if the pipe may have no room for the tokens of further tasks while
+            it contains other tokens.
+            """
             memory = new_shared_file(protocol.STATUS_SIZE)
             far.callback(os.close, memory)
             self.status: memoryview = protocol.map_status(memory)
@@ -102,6 +108,7 @@ class WorkerConnections:
         inheritable.
         """
         os.set_inheritable(self.tokens, False)
+        self.has_small_token_pipe = _pipe_size(self.tokens_write) < _ALL_TOKENS
         self.link.setblocking(False)
         for fd in (self.tokens, self.tokens_write, self.stdout, self.stderr):
             os.set_blocking(fd, False)
@@ -115,6 +122,10 @@ class WorkerConnections:
     def put_tokens(self, tokens: bytes) -> None:
         """Give the worker the start permissions (tokens) of tasks, which it then begins
         one after another.
+
+        Raises:
+            BlockingIOError: The pipe has no room for them. An empty pipe has room for
+                one page of tokens.
         """
         os.write(self.tokens_write, tokens)
 
@@ -270,6 +281,17 @@ def log_levels() -> dict[str, int]:
         if isinstance(logger, logging.Logger) and logger.level:
             levels[name] = logger.level
     return levels
+
+
+def _pipe_size(fd: int) -> int:
+    """Return the number of bytes for which the pipe with the end *fd* has room.
+
+    Linux makes new pipes smaller, down to a page or two, once all pipes of a user
+    together are large. On other systems, the size that they usually have is assumed.
+    """
+    if not hasattr(fcntl, "F_GETPIPE_SZ"):
+        return _ALL_TOKENS
+    return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
 
 
 def _socket_pair(

@@ -250,7 +250,8 @@ class WorkerProcess:
         seconds = inf
         is_slow = now - self.last_activity > _SLOW_AFTER
         is_replaced = self.is_spoiled or self.is_outdated
-        is_held_up = is_slow or is_replaced or self.link.is_paused()
+        has_no_room = len(self.tasks) > 1 and self.connections.has_small_token_pipe
+        is_held_up = is_slow or is_replaced or has_no_room or self.link.is_paused()
         if last.execution.stopping is None and not is_held_up:
             # At least 10 µs are assumed for each task. This limits the number of tasks
             # that are sent ahead, because the pipe has room for a limited number of
