@@ -1,4 +1,6 @@
-"""The command as ``python -m flowpregel``, if its script is not on the PATH."""
+"""The command ``flowpregel`` as ``python -m flowpregel``, for environments whose PATH
+lacks the command's script.
+"""
 
 from flowpregel.cli import main
 

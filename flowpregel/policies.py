@@ -451,7 +451,9 @@ class Resources:
 
     @property
     def of_a_process(self) -> tuple[str, ...]:
-        """The names of those options in use that only worker processes support."""
+        """The names of the options that have a value and that only worker processes
+        support.
+        """
         names = ("cpus", "memory", "gpus", "isolation")
         return tuple(name for name in names if getattr(self, name))
 

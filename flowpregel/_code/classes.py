@@ -59,7 +59,8 @@ _SKIPPED = frozenset(
         "_abc_impl",
         "_is_protocol",
         "_is_runtime_protocol",
-        # Python 3.14 computes the annotations, which are content, with this function.
+        # With this function, Python 3.14 computes the annotations, which are content
+        # themselves.
         "__annotate_func__",
     }
 )
@@ -131,8 +132,8 @@ def _annotations(class_: type) -> list[Any]:
 
 
 def _annotation(value: Any) -> Any:
-    """Return an annotation, or its source if it is one that `typing` has left as
-    source.
+    """Return an annotation. If it is a string that `typing` has wrapped in a
+    `ForwardRef`, return the string.
     """
     return value.__forward_arg__ if isinstance(value, ForwardRef) else value
 

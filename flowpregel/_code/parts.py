@@ -28,7 +28,9 @@ _MOST_PACKAGES: Final = 20
 _LONGEST_NAME: Final = 120
 _LONGEST_VALUE: Final = 60
 _LONGEST_INT: Final = 128
-"""The greatest number of bits of an int whose value is written."""
+"""The greatest number of bits of an int whose value is written into the record. For a
+larger int, the record has a digest.
+"""
 _MOST_ITEMS: Final = 20
 _VALUE: Final = "="
 """The prefix of a part's content that is a value. Any other content is a digest."""
@@ -49,7 +51,9 @@ class CodePart(NamedTuple):
 
     kind: PartKind
     name: str
-    """The name without the module."""
+    """The name of the function, class or constant without its module, or the name of
+    the package.
+    """
     content: str
     """The content: ``=`` and a value or a version, or a digest without the ``=``."""
 

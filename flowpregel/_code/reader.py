@@ -81,7 +81,7 @@ class CodeDigest:
     refers to, by ``module:name``. If the content of a part could not be read, its
     meaning says so.
     """
-    # no mutant: Digests with equal parts have equal sources, so this has no effect.
+    # no mutant: Equal parts imply equal sources, so comparing `source` has no effect.
     source: str = dataclasses.field(repr=False, compare=False)
     """The source of the parts, which users can compare."""
     unseen: tuple[str, ...] = ()
@@ -150,8 +150,8 @@ class CodeReader:
         `Definition.rebound`).
         """
         self._classes: list[tuple[Unit, type, Definition]] = []
-        """The classes whose attributes that were set after the class body had run are
-        not written yet.
+        """The classes for which the attributes that were set after the class body had
+        run must still be written.
         """
         if self._units.of_definition(self._root) is None:
             name = f"{values.module_of(home)}:{values.qualname(home)}(...)"
@@ -386,7 +386,7 @@ class CodeReader:
         name = path[0]
         for position, attribute in enumerate(path[1:], 1):
             if not self._is_near_module(value):
-                break  # no mutant: `continue` would only test the same value again.
+                break  # no mutant: `continue` would test this value again.
             prefix, name = f"{value.__name__}:", attribute
             variables = vars(value)
             if name not in self._modules.rebound(prefix):

@@ -241,7 +241,7 @@ class SourceFile:
 
         Each tree comes with its offset: the number of lines before it in the file.
         """
-        # no mutant: If the index is wrong, the caller searches the whole file.
+        # no mutant: If the index is wrong, the caller searches the whole file instead.
         index = bisect_right(self._starts, line - 1)
         if index > 0:
             first = self._starts[index - 1]

@@ -51,7 +51,9 @@ class Units:
         """
         self._modules = modules
         self._unnamed_classes: set[type] = set()
-        """The classes so far whose content is read because they are not importable."""
+        """The classes, among those reached so far, that are not importable, so that
+        their content is read.
+        """
 
     def add(self, key: int | str, name: str, value: Any) -> Unit:
         """Return the unit with this key. If there is none, add one."""

@@ -276,7 +276,8 @@ def type_form(value: Any) -> tuple[str, list[Any]] | None:
     if type(value).__module__ not in {"types", "typing"}:
         return None
     if isinstance(value, _ALIAS):
-        # The value is evaluated when it is read, and a name in it may be undefined.
+        # The value of a `type` statement is evaluated when it is read, which raises a
+        # NameError if a name in it is undefined.
         with suppress(NameError):
             return "TypeAlias", [value.__value__]
         return None

@@ -55,8 +55,8 @@ class Placeholder:
 
 
 def reference_to(resident: ProcessBound) -> tuple[Any, ...]:
-    """Return a reduction of *resident* for its pickle, which contains only a name that
-    is valid in this process.
+    """Return the reduction with which pickle writes *resident*: a call of `find` with a
+    name that only this process knows.
     """
     name = _names.setdefault(resident, uuid.uuid4().hex)
     _made_here[name] = resident
@@ -64,8 +64,8 @@ def reference_to(resident: ProcessBound) -> tuple[Any, ...]:
 
 
 def find(name: str, kind: str) -> ProcessBound | Placeholder:
-    """Return the object with *name* in this process, or a placeholder if it belongs to
-    another process.
+    """Return the object that this process knows by *name*, or a placeholder if the
+    object belongs to another process.
     """
     resident = _made_here.get(name)
     return Placeholder(name, kind) if resident is None else resident

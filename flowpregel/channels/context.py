@@ -246,7 +246,9 @@ class _SharedContext(Generic[Value]):
     entered.
     """
     entered_by: int = 0
-    """The identifier of that event loop's OS thread."""
+    """The identifier of the OS thread of the event loop on which the context was
+    entered.
+    """
 
 
 _contexts: WeakValueDictionary[bytes, _SharedContext[Any]] = WeakValueDictionary()

@@ -82,7 +82,8 @@ present superstep.
 
 
 def managed_value(declared: Any) -> type[ManagedValue[Any]] | None:
-    """Return the managed value that *declared* is or has as annotation, or None.
+    """Return the managed value in the declaration of a channel or state key: *declared*
+    itself or a part of that annotation. Return None if there is none.
 
     Example:
         >>> from flowpregel.managed import RemainingSteps, RemainingStepsManager

@@ -164,9 +164,10 @@ class _RecordingBackend(ParallelBackendBase):  # type: ignore[misc]
             await asyncio.wrap_future(self._closed)
 
         try:
-            # With the same argument, `run` would return the result of a run that an
-            # earlier program has finished, without running the body. With another
-            # argument the body runs again, so that this program can make more calls.
+            # If an earlier program has finished the run with the argument "first",
+            # `run` returns its stored result at once, and does not call the body. With
+            # the argument "again" the body runs, so that this program can make more
+            # calls.
             for argument in ("first", "again"):
                 if self._closed is None:
                     joblib.run(argument, id=self._id, adopt=True, on_conflict="raise")

@@ -76,7 +76,9 @@ class ExplainedCache(BaseCache):
         self._cache = cache
         self._changes = changes
         self._lookups: dict[Namespace, int] = {}
-        """The number of keys for which earlier code was searched, by namespace."""
+        """The number of keys for which the cache was searched for results of earlier
+        code, by namespace.
+        """
         self._noted: set[Namespace] = set()
         """The namespaces whose code this object has noted in the cache."""
 
@@ -120,8 +122,9 @@ class ExplainedCache(BaseCache):
         return self._cache.claim(key)
 
     def _explain(self, key: FullKey) -> None:
-        """Store the changes in the code if earlier code has a result for the arguments
-        of *key*.
+        """Find out whether the cache has a result of earlier code for the arguments of
+        *key*. If it has, add the changes since that code to the changes that are
+        reported.
         """
         namespace, _ = key
         name = _name_of(namespace)

@@ -51,8 +51,8 @@ class Edge:
     source: str
     target: str
     data: str | None = None
-    """The label: the name of a channel, or the value that the source's choice must
-    return for the run to take this edge.
+    """The label: the name of a channel, or the value for which the function that
+    chooses the next node takes this edge.
     """
     conditional: bool = False
     """True if the source decides each time whether the run takes this edge."""
@@ -315,7 +315,7 @@ def _upward_path(
     Args:
         source: The node at which the edge begins.
         target: The node at which the edge ends.
-        side: The horizontal position at the right of all nodes between them.
+        side: A horizontal position to the right of all nodes between the two.
     """
     begin = source.y + _HEIGHT * 3 / 4
     end = target.y + _HEIGHT / 4

@@ -42,7 +42,9 @@ _SHOWN_IDS: Final = (
     "assistant_id",
     "graph_id",
 )
-"""The keys of ``configurable`` that callback handlers get as metadata (LangGraph's)."""
+"""The keys of ``configurable`` that callback handlers get as metadata, as in
+LangGraph.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,7 +68,8 @@ def model_of(
     try:
         import pydantic  # noqa: PLC0415 - slow to import, and seldom needed
 
-        # pydantic installs this package, whose `TypedDict` may be in *typ*.
+        # `typing_extensions`, which pydantic installs, has a `TypedDict` of its own,
+        # which *typ* may use.
         import typing_extensions  # noqa: PLC0415
     except ImportError:
         return typ

@@ -89,7 +89,7 @@ class TerminalScreen:
                 return
             with self._display.console as console:
                 if self._views == [view]:
-                    self._display.stop()  # The view is drawn a last time here.
+                    self._display.stop()  # This draws the view a last time.
                     self._display = None
                     self._views.clear()
                 else:

@@ -37,7 +37,8 @@ def cache_of_saver(
 
     if isinstance(saver, InMemorySaver):
         return _CACHES.setdefault(saver, InMemoryCache())
-    # The import is done only here, because this module imports lmdb, too.
+    # `DurableSaver` is imported only here, because its module imports many modules that
+    # a program with an `InMemorySaver` does not need.
     from flowpregel.checkpoint.durable import DurableSaver  # noqa: PLC0415
 
     if not isinstance(saver, DurableSaver):

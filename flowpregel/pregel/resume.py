@@ -63,7 +63,9 @@ from flowpregel.pregel.recorded_input import (
 from flowpregel.pregel.stored_results import StoredResults, compare_stored_results
 
 _STARTING_METADATA = (DIGEST, FILES, FLOW, FOLDER)
-"""The metadata that a run has from its beginning."""
+"""The keys of the metadata that a run records when it begins, and keeps when it
+resumes.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

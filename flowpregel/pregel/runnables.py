@@ -421,8 +421,8 @@ class LangChainWatcher:
         from importlib.util import find_spec  # noqa: PLC0415
 
         self._has_found = True
-        # This import hook is missing from the list if another tool has put a wrapper in
-        # its place.
+        # If another tool has put a wrapper around this import hook in the list, the
+        # hook cannot be removed. It then stays, and has no further effect.
         with suppress(ValueError):
             sys.meta_path.remove(self)
         spec = find_spec(name)

@@ -204,8 +204,8 @@ def _below(
     field: str,
     index: str,
 ) -> Iterable[Any]:
-    """Return the values in a field, at an index of a list, or of all items of a
-    list.
+    """Return the parts of *value* to which one step of a path leads: the value of a
+    field, an item of a list or, for the index ``*``, all items of a list.
     """
     if field:
         if isinstance(value, Mapping) and field in value:

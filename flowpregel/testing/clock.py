@@ -30,7 +30,9 @@ _ABANDONED: Final = 500
 ended is ignored: its code is taken for a stream that is no longer read.
 """
 _PAST: Final = 1e-6
-"""Seconds by which the clock moves past the end of a wait, as times are rounded."""
+"""Seconds by which the clock moves past the end of a wait, because times are
+rounded.
+"""
 
 
 class SkippingClock:

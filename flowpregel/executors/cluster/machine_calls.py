@@ -17,13 +17,13 @@ from flowpregel.executors.processes.coordinator.io_loop import IOLoop
 
 
 class MachineCalls:
-    """The requests of one coordinator to machines, whose answers are handled on its I/O
-    thread.
+    """The requests of one coordinator to machines, whose answers are processed on the
+    coordinator's I/O thread.
 
     Args:
         engine: The engine that carries calls and answers.
         loop: The loop of the I/O thread.
-        clock: The clock that measures silences.
+        clock: The clock that measures how long machines have not answered.
     """
 
     def __init__(

@@ -55,7 +55,7 @@ def installed_packages() -> dict[str, str]:
         try:
             names = os.listdir(folder or ".")
         except OSError:
-            continue  # An entry of the path may not exist, or may be an archive.
+            continue  # An entry of `sys.path` may be missing, or an archive.
         for name in names:
             match = _FOLDER.fullmatch(name)
             if match is not None:

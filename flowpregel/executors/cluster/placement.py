@@ -517,7 +517,8 @@ class HostPlacement:
                     self._ledger.refuse(task, name)
                     break
             else:
-                # Each of the task's amounts exists on some machine, but not all on one.
+                # For each resource, some machine has enough, but no machine has enough
+                # of all. The error names only one of the resources.
                 self._ledger.refuse(task, max(amounts))
 
     def demand(self) -> ClusterDemand:

@@ -168,7 +168,7 @@ class Inbox:
     received: int = 0
     """The number of frames of this epoch that were received."""
     is_paused: bool = False
-    """True if no more frames are requested for now, because a run has not handled the
+    """True if no more frames are requested for now, because a run has not processed the
     earlier ones yet.
     """
 
@@ -619,7 +619,9 @@ class RemoteBatch:
         """The names of the GPUs of the task, if the engine has chosen them."""
         self.reader = self
         self.buffers: Sequence[Any] = ()
-        """The large buffers of the frame that is being handled."""
+        """The large buffers of the frame (message from the machine) that the
+        coordinator processes at present.
+        """
 
     @property
     def host(self) -> str:
@@ -677,8 +679,8 @@ class RemoteBatch:
             self.delivery.cancel()
 
     def open(self, ref: BufferRef) -> memoryview:
-        """Return a large buffer of the frame that is being handled. It is readable and
-        writable.
+        """Return a large buffer of the frame that the coordinator processes at present.
+        The buffer is readable and writable.
         """
         return memoryview(self.buffers[ref.segment]).cast("B")
 

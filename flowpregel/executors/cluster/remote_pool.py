@@ -271,14 +271,14 @@ class RemotePool(ClusterEngine, TaskPool):
     # ------------------------------------------------ answers from machines
 
     def _on_greeted(self, host: RemoteHost, handshake: Future[Any]) -> None:
-        """Handle the answer of *host* to the handshake: send the batches that have
-        waited for it, or take them back if the machine cannot run tasks.
+        """Process the answer of *host* to the handshake: send the batches that have
+        waited for the answer, or take them back if the machine cannot run tasks.
         """
         try:
             host.note_greeting(read_report(handshake.result()[0]))
             host.report.booked = self.booked_resources(host.address)
         except (ImportError, AttributeError) as error:
-            # The machine has no flowpregel, or one without this handshake.
+            # The machine has no flowpregel, or a version without this handshake.
             host.refusal = f"{type(error).__name__}: {error}"
         except BaseException:  # noqa: BLE001 - `_check` gives it up if that persists
             self._calls.allow_poll_later(host, handshake, ())

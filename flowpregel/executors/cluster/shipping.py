@@ -99,8 +99,9 @@ class ShippingEncoder(JobEncoder):
         with send_by_value(modules):
             task = super().encode(job, mailbox)
             if job.task.code is not None:
-                # The code of a plain function was packed before the pool was known, so
-                # without these modules.
+                # A plain function was packed before it was known which pool would run
+                # it. So its packed code lacks the shipped modules, and is packed again
+                # here.
                 task.code = self._code_by_value(job.task.node)
             return task
 

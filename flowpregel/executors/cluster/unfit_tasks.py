@@ -30,7 +30,9 @@ class UnfitTasks:
         self._hosts = hosts
         self._timeout = timeout
         self._since: dict[Needs | None, float] = {}
-        """The time since which tasks with these needs wait, by the needs."""
+        """The time at which it was found that no machine can meet some needs, by the
+        needs.
+        """
 
     def overdue(
         self,

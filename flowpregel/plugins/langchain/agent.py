@@ -378,8 +378,8 @@ def _chain(
     def choose(state: Any) -> Step:
         return build(model(state, get_runtime()))
 
-    # The two functions only return a Runnable: `RunnableLambda` then calls it with the
-    # same input.
+    # `choose` and `choose_awaiting` only return a Runnable. If a function in a
+    # `RunnableLambda` returns a Runnable, LangChain calls it with the same input.
     if inspect.iscoroutinefunction(model):
         return RunnableLambda(choose_awaiting)
     return RunnableLambda(choose)

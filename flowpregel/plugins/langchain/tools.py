@@ -362,8 +362,8 @@ class ToolNode(Runnable[Any, Any]):
         text: str,
         call: ToolCall,
     ) -> ToolMessage:
-        """Return the answer to the model about a handled *error*. The error is
-        described by *text*.
+        """Return the answer with which the model learns of an *error* that the node
+        handles. *text* describes the error.
         """
         handling = self._handle_tool_errors
         if isinstance(handling, str):

@@ -67,8 +67,9 @@ class PageServer(uvicorn.Server):
             for connection in list(self.server_state.connections):
                 if connection.transport is not None:
                     connection.transport.abort()
-            # A comparison of two runs may take minutes. Its OS thread ends with the
-            # process.
+            # A request for a comparison of two runs may take minutes, so it is
+            # cancelled. The OS thread of the comparison continues until the process
+            # ends.
             for task in list(self.server_state.tasks):
                 task.cancel()
             await asyncio.sleep(_PERIOD)

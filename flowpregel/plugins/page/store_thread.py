@@ -49,9 +49,9 @@ class StoreThread:
         self._current: asyncio.Future[Any] | None = None
         """The read that was started last."""
         self._thread: Thread | None = None
-        """The OS thread of that read."""
+        """The OS thread of the read that was started last."""
         self._has_exceeded = False
-        """True if that read has exceeded the limit."""
+        """True if the read that was started last has exceeded the limit."""
 
     @property
     def is_stalled(self) -> bool:

@@ -601,7 +601,8 @@ def _is_refused_for_now(error: psycopg.Error, url: str) -> bool:
         return False
     if _STARTING in str(error):
         return True
-    # libpq compares the code of the refusal, which it reports in no other way.
+    # A failed connection reports no error code. So the server is asked again by
+    # `PQping` of libpq, whose answer distinguishes a refusal.
     conninfo = make_conninfo(url, connect_timeout=_PING_TIMEOUT)
     answer = psycopg.pq.PGconn.ping(conninfo.encode())
     return bool(answer == psycopg.pq.Ping.REJECT)

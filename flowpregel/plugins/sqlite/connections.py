@@ -71,7 +71,7 @@ def connect(
         uri=True,
         timeout=timeout,
         # With ``isolation_level=None``, the module `sqlite3` begins no transactions by
-        # itself.
+        # itself. They begin only where this package begins them.
         isolation_level=None,
         check_same_thread=False,
         cached_statements=_MOST_STATEMENTS,

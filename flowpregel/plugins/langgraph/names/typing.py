@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
-# Before Python 3.13, Python's own TypeVar has no defaults, and before Python 3.12,
-# pydantic does not accept Python's own TypedDict.
+# These replace Python's own classes: TypeVar has no defaults before Python 3.13, and
+# pydantic does not accept Python's TypedDict before 3.12.
 from typing_extensions import TypedDict, TypeVar
 
 __all__ = [
