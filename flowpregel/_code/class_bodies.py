@@ -97,7 +97,9 @@ def _name_bound(node: ast.AST) -> Iterator[str]:
 
 
 def constant_of(expression: ast.expr | None) -> Any:
-    """Return the value of a constant expression, or `COMPUTED` for any other one."""
+    """Return the value of a constant expression, or `COMPUTED` for any other
+    expression.
+    """
     if expression is None:
         return COMPUTED
     with suppress(

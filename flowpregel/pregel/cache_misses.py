@@ -80,7 +80,7 @@ class ExplainedCache(BaseCache):
         code, by namespace.
         """
         self._noted: set[Namespace] = set()
-        """The namespaces whose code this object has noted in the cache."""
+        """The namespaces whose code this object has recorded in the cache."""
 
     def get(
         self,

@@ -359,7 +359,9 @@ def _built_nodes(nodes: Mapping[str, Any]) -> Any:
 
 
 def _with_tasks_channel(channels: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return *channels* with the channel that `Send` objects are written to."""
+    """Return *channels*, and in addition the channel to which `Send` objects are
+    written.
+    """
     channels = dict(channels or {})
     tasks = channels.pop(TASKS, None)
     channels[TASKS] = Topic(object) if tasks is None else tasks

@@ -150,7 +150,9 @@ def _with_changes(
     changes: Sequence[CodeChange],
     saver: BaseCheckpointSaver | None,
 ) -> DryRun:
-    """Return *report* with the code changes of nodes whose stored results are used."""
+    """Return *report* with the code changes of those nodes whose stored results the run
+    would use.
+    """
     if not changes or saver is None:
         return report
     codes = {change.name: (change.recorded, change.now) for change in changes}

@@ -27,7 +27,9 @@ _BUILT_IN: Final = (
 )
 """The transformers of every reader, by their names in ``langgraph.stream``."""
 _OWN_OPTIONS: Final = ("stream_mode", "subgraphs", "version")
-"""The options of a stream that depend on the transformers."""
+"""The options of a stream that follow from the transformers, so that users cannot pass
+them.
+"""
 
 
 class EventMethods(RunnableMethods):

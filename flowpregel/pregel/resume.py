@@ -80,7 +80,8 @@ class Start:
     """Metadata of the run, in addition to the metadata that the user sets."""
     loaded: tuple[Saved | None] | None = None
     """The checkpoint from which the run starts, in a tuple. The tuple contains None if
-    the run starts without a checkpoint. The value is None if no checkpoint was read.
+    the run starts without a checkpoint. In place of the tuple there is None if no
+    checkpoint was read.
     """
     finished: Saved | None = None
     """The last checkpoint of a finished run, whose result is returned."""

@@ -441,8 +441,8 @@ def call_after_import(loader: Any, function: Callable[[Any], Any]) -> None:
 
     def execute_and_call(module: Any) -> None:
         execute(module)
-        # The loader keeps this method for other modules too, because all modules of a
-        # zip archive share one loader. Only `_MODULE` is passed to *function*.
+        # The loader may execute other modules before `_MODULE`, because all modules of
+        # a zip archive share one loader. Only `_MODULE` is passed to *function*.
         if module.__name__ == _MODULE:
             loader.exec_module = execute
             function(module)

@@ -155,8 +155,8 @@ class GraphRun:
             messages=messages,
             task_labels=self.config.task_labels if modes & _TASK_MODES else {},
             step_timeout=self.definition.step_timeout,
-            # Without a `control` from the user, the function always returns None, which
-            # means: do not stop at a barrier.
+            # If the user has passed no `control`, this function always returns None, so
+            # the run is never asked to stop at a barrier.
             drain=partial(getattr, self.control, "drain_reason", None),
             on_code_change=invocation.on_code_change,
             on_unreadable=invocation.on_unreadable,

@@ -49,7 +49,8 @@ class PregelTask(NamedTuple):
     interrupts: tuple[Interrupt, ...] = ()
     """The questions that the task has asked."""
     state: Any = None
-    """The state of the graph that the task runs or calls, or the config of the state.
+    """The state of the graph that the task runs or calls, or a config with which this
+    state can be read.
     """
     result: Any = None
     """The values that the task wrote, or None if it has not finished."""
@@ -195,8 +196,8 @@ def _snapshot_task(
         task: The task.
         pending: The saved writes of the task.
         live: Whether to leave out answered questions.
-        state: The state of the graph that the task runs or calls, or the config of the
-            state.
+        state: The state of the graph that the task runs or calls, or a config with
+            which this state can be read.
     """
     channels = program.stream_channels
     events = StreamEvents(frozenset(), program.output_channels, channels)
@@ -227,7 +228,8 @@ def _nested_state(
     *,
     deep: bool,
 ) -> Any:
-    """Return the state of the graph that *task* runs or calls, or the state's config.
+    """Return the state of the graph that *task* runs or calls, or a config with which
+    this state can be read.
 
     Args:
         saver: The saver of the outer graph.

@@ -72,7 +72,7 @@ class StreamItems:
         self._saver = saver
         self.started_at: CodeLine | None = None
         """The line of the user's program that started the run, if the run has its own
-        OS thread.
+        OS thread. Notices refer to this line.
         """
         self._with_namespace = invocation.subgraphs
         self._with_mode = not isinstance(mode, str | None)

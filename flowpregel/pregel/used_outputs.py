@@ -62,7 +62,8 @@ def _notice(
         names: The files, each with the call that wrote it.
         thread_id: The id of the run.
         has_calls: Whether calls wrote some of the files. Then the notice names the
-            command that forgets their results; there is none for nodes.
+            command that makes the run forget the results of these calls. There is no
+            such command for nodes.
     """
     files = ", ".join(names[:_MOST_NAMED])
     text = f"output {files}"

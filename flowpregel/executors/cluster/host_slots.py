@@ -67,7 +67,9 @@ class HostSlots:
     """The slots whose turn has ended. They are released when their batches have ended.
     """
     idle_timer: Timer | None = None
-    """The timer that releases slots without a task, or None if there are none."""
+    """The timer for the release of slots that no task needs, or None if there are no
+    such slots.
+    """
     allocations: dict[int, Allocation] = field(default_factory=dict)
     """The allocations by number. They come in addition to the slots."""
     demand: int = 0

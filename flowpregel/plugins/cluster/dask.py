@@ -190,8 +190,9 @@ class DaskPool(RemotePool):
         self._resources: dict[str, Mapping[str, float]] = {}
         """The resources that each worker declares, by its address."""
         self._slots_in_dask: dict[int, Any] = {}
-        """The Dask future of each slot, by the number of the slot. While there is no
-        reference to the future, Dask would cancel the task that is the slot.
+        """The Dask future of each slot, by the number of the slot. They are kept here
+        because Dask cancels a task (here, the slot) when no reference to the task's
+        future is left.
         """
         self.owns_client = False
         """True if the client, and the cluster that it was made with, are closed with

@@ -35,7 +35,7 @@ class ToolCallRequest:
     """
 
     tool_call: ToolCall
-    """The call, with the arguments of the model."""
+    """The call, with the arguments that the model has chosen."""
     tool: BaseTool | None
     """The tool, or None if the node has no tool of this name."""
     state: Any

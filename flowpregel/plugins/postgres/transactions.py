@@ -54,8 +54,8 @@ _AHEAD = 64
 delta channel will also need those before it.
 """
 _READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-# By the second timeout, a process that is stopped (SIGSTOP) in a transaction loses its
-# locks, so that it cannot block other processes.
+# If a process is stopped (SIGSTOP) in a transaction, the timeout for an idle
+# transaction releases its locks, so that it cannot block other processes.
 _WRITING = (
     "BEGIN; SET LOCAL lock_timeout = {}; SET LOCAL idle_in_transaction_session_timeout "
     "= '5s'"

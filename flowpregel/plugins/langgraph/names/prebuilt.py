@@ -130,7 +130,8 @@ ToolCallTransformer: Final = _tool_call_transformer()
 
 
 def chat_model_of(model: Any) -> BaseChatModel:
-    """Return the chat model in a sequence or in a binding.
+    """Return the chat model in a sequence of Runnables, or in a Runnable that binds
+    arguments to the model.
 
     Raises:
         ConfigurationError: *model* has no chat model.
