@@ -17,8 +17,8 @@ SOURCES: dict[str, str] = {}
 code, and the records of their parts (`parts_record`), by `parts_key`.
 """
 UNSEEN: dict[str, str] = {}
-"""The names of the values whose content a digest of code does not include, by this
-digest.
+"""The names of the values whose content is not included in the digest of some code, by
+the digest of the code.
 """
 
 

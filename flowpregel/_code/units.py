@@ -11,8 +11,8 @@ from flowpregel._code.classes import is_importable
 from flowpregel._code.modules import Modules
 
 _MOST_CLASSES = 200
-"""The greatest number of classes whose content is read for one digest, of those that
-are not importable.
+"""The greatest number of classes that are not importable and whose content is read for
+one digest.
 """
 
 

@@ -81,7 +81,8 @@ FIXED = (
     slice,
 )
 """The types of objects that cannot be changed in place, although their items may be.
-`CodeReader` treats a class whose content is read as an exception.
+Only a class whose content is read counts as changeable (see `CodeReader`), although its
+type is listed here.
 """
 _WITHOUT_CONTENT = frozenset(
     {

@@ -79,14 +79,16 @@ def by_value_pickler() -> Any:
 
 
 def _reduced_with_sources(reduce: Callable[[Any], Any], function: Any) -> Any:
-    """Return cloudpickle's reduction of a function that has text as annotations.
+    """Return cloudpickle's reduction of a function, with the annotations as source
+    text.
 
     cloudpickle reads the annotations. Python 3.14 evaluates them only then, which
     raises a `NameError` if a name in them is undefined.
     """
     annotate = getattr(function, "__annotate__", None)
     if annotate is None:
-        # The error has another reason, so it is raised again.
+        # The function has no annotations that are evaluated late, so the `NameError`
+        # has another reason. The call is repeated to raise it again.
         return reduce(function)
     function.__annotations__ = annotation_sources(function)
     try:

@@ -310,7 +310,7 @@ _TYPES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "max_concurrency": (_is_limit, "at least 1"),
     "tags": (_is_list, "a list of texts"),
 }
-"""For each part of a config, a function that checks the value, and the name of the
+"""The function that checks the value of each part of a config, and the name of the
 expected type.
 """
 

@@ -17,7 +17,8 @@ from flowpregel.plugins.langchain.injected import ToolRuntime
 from flowpregel.types import Command
 
 ONE_CALL: Final = "tool_call_with_context"
-"""The ``__type`` of a tool node's input that consists of one tool call and the state.
+"""The value of the key ``__type`` in an input of a tool node that consists of one tool
+call and the state.
 """
 
 

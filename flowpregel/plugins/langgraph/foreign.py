@@ -134,8 +134,9 @@ class ForeignSaver(BaseCheckpointSaver):
             self._convert: Callable[[Any], Any] = _unchanged
         else:
             self._convert = to_foreign
-            # The module is imported here, because this may take seconds. Otherwise the
-            # first `Send` of a run would have to wait so long until it is stored.
+            # The import may take seconds, so it is done here, when the saver is
+            # adapted. Otherwise the first `Send` of a run would be stored that much
+            # later.
             with suppress(ImportError):
                 import_module("langgraph.types")
 

@@ -205,8 +205,8 @@ class PrefetchedRanges:
         return expected if expected.low < key <= expected.high else None
 
     def _read(self, group: Group | None) -> None:
-        """Read the first rows of the ranges in *group*. Do nothing if it is None, since
-        they were read already.
+        """Read the first rows of the ranges in *group*. If *group* is None, they were
+        read already, and nothing is done.
         """
         if group is None:
             return

@@ -93,7 +93,9 @@ class KnownScope:
     `WriteTransaction.expect_empty`.
     """
     since: set[bytes] = field(default_factory=set)
-    """The keys that were put into these ranges since."""
+    """The keys that were put into the ranges in `empty` after the ranges were found to
+    be empty.
+    """
 
     def is_absent(self, key: bytes) -> bool:
         """Return True if there is certainly no record at *key*."""

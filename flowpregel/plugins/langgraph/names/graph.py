@@ -60,8 +60,9 @@ class GraphWithOldNames(StateGraph):
         options.setdefault("input_schema", input)
         target = node if action is None else action
         if _is_on_server(target):
-            # The node runs on an OS thread: the work is done on the server, and the
-            # client cannot be pickled for a worker process.
+            # A node that is a graph on a server runs on an OS thread of this process:
+            # the work is done on the server, and the client cannot be pickled for a
+            # worker process.
             options.setdefault("executor", "threads")
         return super().add_node(node, action, **options)
 

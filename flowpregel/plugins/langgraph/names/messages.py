@@ -18,8 +18,8 @@ try:
     )
 except ImportError:
     # Without langchain-core, these names are those of flowpregel's own messages.
-    # LangGraph cannot even be installed without langchain-core. But with these names,
-    # a graph without LangChain's messages runs without it.
+    # LangGraph cannot even be installed without langchain-core. But under the import
+    # hook, a graph that uses only these messages runs without langchain-core.
     from flowpregel.graph import (  # type: ignore[assignment]
         MessagesState,
         add_messages,
