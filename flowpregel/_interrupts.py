@@ -97,10 +97,12 @@ class _Hold:
         """
         self._is_reminding = False
         self._outside: list[Any] = []
-        """The handlers of all signals, before the last replacement."""
+        """The handler that each signal had before this object last replaced
+        handlers.
+        """
         self._inside: list[Any] = []
-        """The handlers of all signals after the last replacement. This object stands in
-        place of each handler that it replaces.
+        """The handler that each signal has had since this object last replaced
+        handlers: this object, or a handler that it did not replace.
         """
         self._found: list[tuple[int, Handler]] = []
         """The handlers that this object replaces, each with its signal."""

@@ -47,8 +47,9 @@ def run_hooked_program(arguments: Sequence[str]) -> None:
             install()
             sys.argv[:] = [program, *rest]
             if not sys.flags.safe_path:
-                # With ``python -m``, the first entry of the path is the working
-                # directory. The program expects its own folder there.
+                # With ``python -m``, the first entry of `sys.path` is the working
+                # directory. The program expects its own folder there, so the entry is
+                # replaced.
                 sys.path[0] = os.path.dirname(os.path.realpath(program))
             runpy.run_path(program, run_name="__main__")
         case _:

@@ -157,7 +157,7 @@ class ReducerHooks:
     """The functions that a reducer offers to its channel, each of them optional."""
 
     prepare: PrepareWrite | None = None
-    """The function for `BaseChannel.prepares_with`."""
+    """The function that prepares each write: see `BaseChannel.prepares_with`."""
     fold: Callable[[Any], Fold] | None = None
     """A function that returns the `Fold` of a value. It takes the reducer's keywords
     too.

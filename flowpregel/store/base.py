@@ -126,7 +126,7 @@ class GetOp(NamedTuple):
     key: str
     """The key of the item."""
     refresh_ttl: bool | None = None
-    """True if the item's time to live starts again; None: the store's setting."""
+    """True to restart the item's time to live. None means the store's setting."""
 
 
 class SearchOp(NamedTuple):
@@ -154,7 +154,7 @@ class SearchOp(NamedTuple):
     query: str | None = None
     """The text to search for by meaning, or None."""
     refresh_ttl: bool | None = None
-    """True if the time to live of the found items starts again; None: the store's
+    """True to restart the time to live of the found items. None means the store's
     setting.
     """
 
@@ -180,7 +180,9 @@ class PutOp(NamedTuple):
     # LangGraph uses this name, so this class uses it too, although it hides a method of
     # tuples.
     index: Literal[False] | Sequence[str] | None = None  # type: ignore[assignment]
-    """The paths that are indexed; None: the store's paths; False: none."""
+    """The paths to index. None means the paths in the store's setting, False means no
+    paths.
+    """
     ttl: float | None = None
     """The minutes until the item is deleted. None means never."""
 

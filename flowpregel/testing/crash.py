@@ -350,7 +350,9 @@ class _CrashTest:
 
 
 def _points(log: Sequence[LogLine]) -> Iterator[Point]:
-    """Yield each point that was passed once, in the order of the first pass."""
+    """Yield each of the passed points once, in the order in which they were first
+    passed.
+    """
     points = dict.fromkeys(
         Point(line.name, line.count) for line in log if line.name != _EFFECT
     )

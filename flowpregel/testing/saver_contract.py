@@ -455,7 +455,9 @@ HISTORIES = [
         id="filter, before and limit",
     ),
 ]
-"""The options of `history`, and the numbers of the checkpoints that it must yield."""
+"""Test cases: the options of `history`, and the numbers of the checkpoints that it must
+yield.
+"""
 
 
 class HistoryRules(SaverHooks):

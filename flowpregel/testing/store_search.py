@@ -51,7 +51,7 @@ PREFIXES = [
         id="unknown",
     ),
 ]
-"""A prefix, and the keys of the items below it in `SearchRules.filled`."""
+"""Test cases: a prefix, and the keys of the items below it in `SearchRules.filled`."""
 
 FILTERS = [
     pytest.param(
@@ -140,7 +140,7 @@ FILTERS = [
         id="no field",
     ),
 ]
-"""A filter, and the keys of the books that match."""
+"""Test cases: a filter, and the keys of the books that match."""
 
 PATTERNS = [
     pytest.param(
@@ -204,7 +204,9 @@ PATTERNS = [
         id="prefix longer than all",
     ),
 ]
-"""The options of `list_namespaces`, and the namespaces that it must return."""
+"""Test cases: the options of `list_namespaces`, and the namespaces that it must
+return.
+"""
 
 
 class SearchRules(StoreHooks):

@@ -290,8 +290,8 @@ class AllocationLedger:
         allocation: Allocation,
         missing: Counter[AllocationSize],
     ) -> None:
-        """Count a free allocation of *host* for a waiting task. If there is none, note
-        that the allocation is idle.
+        """Count a free allocation of *host* for a waiting task. If no task waits for
+        it, record that the allocation is idle.
         """
         if host.is_open and missing[allocation.size]:
             missing[allocation.size] -= 1

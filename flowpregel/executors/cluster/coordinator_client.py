@@ -110,8 +110,8 @@ class CoordinatorClient:
         """The earliest monotonic time at which frames may be sent again."""
         self.is_closed: bool = False
         self.on_close: Callable[[], object] = nothing
-        """A function of the engine's plug-in that is called when this client ends, and
-        removes the way to it.
+        """A function of the engine's plug-in that is called when this client ends. It
+        removes the handler through which the coordinator's messages reach this client.
         """
 
     def key(

@@ -72,8 +72,8 @@ class MachineInspection:
         """Request the handshake."""
         host = self._pool.hosts.get(self.address)
         if host is not None:
-            # With this flag, the machine gets a message when the pool closes, so that
-            # it forgets this coordinator.
+            # Because of `is_used`, the machine gets a message when the pool closes, so
+            # that it forgets this coordinator.
             host.is_used = True
         self._calls.ask(self._on_greeted, self._pool.connect, self.address)
 

@@ -376,8 +376,8 @@ class RemotePool(ClusterEngine, TaskPool):
         frame: Frame,
         fetched: Future[Any],
     ) -> None:
-        """Handle *frame* with its buffers, or, if they could not be fetched, fetch them
-        again later.
+        """Process *frame* with its buffers. If the buffers could not be fetched, fetch
+        them again later.
         """
         is_wanted = frame.number in batch.tasks
         if is_wanted and fetched.exception() is not None:

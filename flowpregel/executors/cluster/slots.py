@@ -59,8 +59,8 @@ engine has at once.
 _NOTHING: Final[Mapping[AllocationSize, AllocationDemand]] = MappingProxyType({})
 _MOST_FAILURES: Final = 5
 """The number of consecutive failures to begin a slot after which the waiting tasks
-fail. Failures within `CHECK_EVERY` seconds of each other, as of all slots of a lost
-machine, are counted as one.
+fail. Failures within `CHECK_EVERY` seconds of each other, such as those of all slots of
+a lost machine, are counted as one.
 """
 
 
@@ -166,7 +166,7 @@ class SlotLedger:
             gpus: The names of the GPUs of an allocation, if the engine has chosen them.
         """
         host = self._hosts.setdefault(address, RemoteHost(address))
-        # With this flag, the machine gets a handshake, so that its versions are checked
+        # `is_used` makes the machine get a handshake, so that its versions are checked
         # even if the slot is given back at once.
         host.is_used = True
         is_wanted = slot in self._requests or slot in self._extra
@@ -206,8 +206,9 @@ class SlotLedger:
             self._failures.append(error)
             self._next_request_at = now + CHECK_EVERY
         if isinstance(error, (ImportError, AttributeError)):
-            # Such an error means that a machine lacks flowpregel, or has another
-            # version. All machines get a handshake, which shows which one it is.
+            # An ImportError or AttributeError means that a machine lacks flowpregel, or
+            # has another version. All machines get a handshake, which shows which
+            # machine it is.
             for host in self._hosts.values():
                 host.is_used = True
 

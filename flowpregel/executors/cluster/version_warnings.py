@@ -50,7 +50,9 @@ class VersionWarnings:
         self._calls = calls
         self._output = output
         self._refused: set[str] = set()
-        """The addresses of the machines that cannot get tasks, as was reported."""
+        """The addresses of the machines about which it was already reported that they
+        get no tasks.
+        """
         self._started_at = users_line()
 
     def compare(self, host: RemoteHost) -> None:
