@@ -77,7 +77,8 @@ class SystemClock:
     """The system's clock. Unlike a test's clock, it never skips a wait."""
 
     skips: bool = False
-    # These are built-in functions, which are called faster than functions in Python.
+    # The built-in functions themselves are used, because they are called faster than
+    # functions in Python.
     wall: Callable[[], float] = staticmethod(time.time)
     monotonic: Callable[[], float] = staticmethod(time.monotonic)
     monotonic_ns: Callable[[], int] = staticmethod(time.monotonic_ns)

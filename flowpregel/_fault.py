@@ -100,8 +100,8 @@ def _act(action: str, where: str) -> None:
     if action == "raise":
         raise InjectedFault(f"a fault was asked for at {where}")
     if action == "delay":
-        # The import is done here: every program imports this module, but few inject
-        # faults.
+        # Imported inside the function: every program imports this module, but few
+        # inject faults.
         import time  # noqa: PLC0415
 
         time.sleep(_DELAY)

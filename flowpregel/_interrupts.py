@@ -439,8 +439,8 @@ They return True if the program must wait for the end of the run.
 """
 _was_told = False
 """True once SIGTERM has asked the program to end after its runs."""
-# The list is cleared in a forked child: its runs belong to the parent process, so a
-# SIGTERM to the child must not end them.
+# In a forked child, the list of these functions is cleared: the runs belong to the
+# parent process, so a SIGTERM to the child must not end them.
 os.register_at_fork(after_in_child=_ends.clear)
 
 

@@ -249,10 +249,10 @@ class Scope:
         missing = [name for name in names if not _has_channel(step, name)]
         fetched = self.run_client.channels(missing) if missing else None
         if fetched is not None:
-            # Only a task whose run is in another process fetches channels, so these
-            # dicts belong to this task alone. They are changed in place and not
-            # replaced, because another OS thread of the task may add to them at the
-            # same time.
+            # Only a task whose run is in another process fetches channels, so the two
+            # dicts of the superstep belong to this task alone. They are changed in
+            # place and not replaced, because another OS thread of the task may add to
+            # them at the same time.
             channels, managed = fetched
             cast("dict[str, Any]", step.channels).update(channels)
             cast("dict[str, Any]", step.managed).update(managed)

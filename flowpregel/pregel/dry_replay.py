@@ -98,7 +98,8 @@ def _planned_time(
         run: The run.
         counts: The number of calls of each task, by name.
     """
-    # The imports are done here, because workers import this module but no store.
+    # These modules are imported inside the function, because workers import this module
+    # but need no store.
     from flowpregel._inspection.earlier_durations import planned_time  # noqa: PLC0415
     from flowpregel._inspection.reader import StoreReader  # noqa: PLC0415
     from flowpregel.checkpoint.durable import DurableSaver  # noqa: PLC0415

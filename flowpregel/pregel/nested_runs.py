@@ -270,8 +270,8 @@ def _own_thread_run(
 
     steps = _planned_steps(run, Prepare(inheriting_plan, saver.needs_loop))
     steps = with_graph_callbacks(steps, run.input, callbacks)
-    # Here the context has no committer (the object that commits checkpoints), because
-    # that is only created when the run is planned.
+    # This first context of the called run has no committer (the object that commits
+    # checkpoints), because that is only created when the run is planned.
     run_context = replace(
         _inherited(definition, task, outer, outer),
         callbacks=callbacks,

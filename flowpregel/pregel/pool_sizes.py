@@ -24,8 +24,8 @@ def pools_of_run(saver: BaseCheckpointSaver, thread_id: str) -> list[dict[str, A
     executors = sys.modules.get(_POOLS)
     if executors is None:
         return []
-    # The imports are done here, because a worker imports this module, and needs no
-    # stores.
+    # These modules are imported inside the function, because workers import this module
+    # but need no store.
     from flowpregel.checkpoint.durable import DurableSaver  # noqa: PLC0415
     from flowpregel.storage.locks import LockHolder  # noqa: PLC0415
 

@@ -516,7 +516,7 @@ class Pregel(EventMethods):
             >>> double.batch([1, 2, 3])
             [2, 4, 6]
         """
-        # Imported here because few programs need it.
+        # Imported inside the method, because few programs call it.
         from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
         pairs, limit = configs_of(inputs, config, keywords)

@@ -299,8 +299,8 @@ def _compared(
         return start
     opened = open_checkpoint(start.program, saved)
     if _has_body(task.node for task in opened.tasks):
-        # A body is not compared here: its calls are compared with the recorded calls
-        # when the body makes them.
+        # The code of a body is not compared before the run: its calls are compared with
+        # the recorded calls when the body makes them.
         return start
     if start.finished is not None and _has_body(start.program.nodes.values()):
         return _finished(

@@ -417,7 +417,8 @@ class LangChainWatcher:
         """
         if name != _MODULE or self._has_found:
             return None
-        # Imported here because a program without LangChain does not need it.
+        # Imported inside the method, because a program without LangChain does not need
+        # it.
         from importlib.util import find_spec  # noqa: PLC0415
 
         self._has_found = True

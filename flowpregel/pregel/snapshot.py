@@ -310,8 +310,8 @@ def with_near_seeds(
     for saved in history:
         deltas = dict(saved.deltas)
         for name, delta_history in saved.deltas.items():
-            # If a user's reducer or class fails here, the error is ignored, because it
-            # is raised again when a state is read.
+            # If a user's reducer or class raises an error while a seed is computed, the
+            # error is ignored, because it is raised again when a state is read.
             with suppress(Exception):
                 declared = program.channels.get(name)
                 deltas[name] = _nearer(

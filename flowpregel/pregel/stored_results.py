@@ -193,8 +193,8 @@ def after_notices_of_nodes(
         options: The options of the nested run.
         steps: The effects of the nested run, as a generator.
     """
-    # There is no notice for a workflow's body here: its calls are compared with the
-    # recorded calls when it makes them.
+    # A workflow's body gets no notice: its calls are compared with the recorded calls
+    # when it makes them.
     has_body = any(node.role == "body" for node in program.nodes.values())
     saved: Saved | None = None
     if options.address is not None and not has_body:

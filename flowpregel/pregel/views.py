@@ -27,8 +27,8 @@ def view_of(
     """
     if sys.stderr.isatty() and not is_notebook():
         try:
-            # The import is done here, because the module needs rich, which may not be
-            # installed.
+            # `live_view` is imported inside the function, because it needs rich, which
+            # may not be installed.
             from flowpregel.pregel.live_view import LiveView  # noqa: PLC0415
         except ImportError:
             pass

@@ -177,8 +177,8 @@ class PutOp(NamedTuple):
     """The key of the item."""
     value: dict[str, Any] | None
     """The value to store, or None to delete the item."""
-    # LangGraph uses this name, so this class uses it too, although it hides a method of
-    # tuples.
+    # LangGraph uses the name ``index``, so this class uses it too, although it hides
+    # the method `tuple.index`.
     index: Literal[False] | Sequence[str] | None = None  # type: ignore[assignment]
     """The paths to index. None means the paths in the store's setting, False means no
     paths.

@@ -163,8 +163,8 @@ class Workflow:
 def _environment(folder: RunFolder, fault: str) -> dict[str, str]:
     """Return the environment variables of a run in *folder*."""
     return {
-        # This key is set, because the stores of a test must neither use nor create a
-        # key of the user's.
+        # A key of its own is set, because the stores of a test must neither use nor
+        # create a key of the user's.
         "FLOWPREGEL_STORE_KEY": "the key of a test",
         **os.environ,
         _fault.TRACE: str(folder.path / "log"),
@@ -267,7 +267,8 @@ def _comparable(write: PendingWrite) -> tuple[str, object] | None:
             values = [_digest_and_repr(item.value) for item in write.value]
             return write.channel, values
         case records.ASKED:
-            # The id of a question is left out too, for the same reason.
+            # The id of a question is left out too, because it is derived from the id of
+            # the task, which differs from run to run.
             questions = [_digest_and_repr(question[1:]) for question in write.value]
             return write.channel, questions
         case _:

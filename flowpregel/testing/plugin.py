@@ -157,7 +157,8 @@ def check_runs_fit(store: str | Path, *flows: Any) -> None:
     A run that belongs to none of *flows* is compared with the first flow, and fails the
     test too.
     """
-    # These modules are imported here, because only tests with the fixture need them.
+    # These modules are imported inside the function, because only tests with the
+    # fixture need them.
     from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415
     from flowpregel.pregel.dry_replay import check_runs, owns  # noqa: PLC0415
 

@@ -209,8 +209,8 @@ class RemotePoolHost(ProcessExecutor):
         amounts["cpus"] = size
         super().__init__(size, limits=amounts)
         # Dask's workers are daemon processes, to which multiprocessing refuses
-        # children. So the flag is cleared. The pool's workers end with this process in
-        # any case.
+        # children. So the daemon flag of this process is cleared. The pool's workers
+        # end with this process in any case.
         multiprocessing.current_process().daemon = False
         self._threads = ThreadPoolExecutor(1, "flowpregel-leaving")
         self._clients: dict[str, CoordinatorClient] = {}

@@ -82,8 +82,8 @@ class VersionWarnings:
         self._refused.add(host.address)
         text = f"the machine {host.label} gets no tasks: {host.refusal}"
         self._output.log(logging.WARNING, "%s", text)
-        # If another machine gets the tasks, a program that does not log would not know
-        # why this machine has none.
+        # A notice is given in addition to the log. If other machines get the tasks, the
+        # user of a program without logging would not learn why this machine gets none.
         self._output.give_notice(text, self._started_at)
 
     def _on_answer(self, host: RemoteHost, answer: Future[Sequence[bytes]]) -> None:

@@ -55,5 +55,5 @@ __all__ = [
 
 if not issubclass(Command, ToolOutputMixin):
     # LangChain converts a tool's result to the text of a message, unless the class of
-    # the result has this base class. So `Command` gets this base class.
+    # the result is derived from `ToolOutputMixin`. So `Command` gets this base class.
     Command.__bases__ = (*Command.__bases__, ToolOutputMixin)

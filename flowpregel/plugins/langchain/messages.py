@@ -168,8 +168,8 @@ class MessageStream:
     def _model_listener(self) -> ModelListener:
         if not self._as_events:
             return ModelListener()
-        # The module is imported only here, because the first versions of langchain-core
-        # lack these events.
+        # The module is imported only for streams of events, because the first versions
+        # of langchain-core lack the classes that it needs.
         from flowpregel.plugins.langchain.model_events import (  # noqa: PLC0415
             ModelEventListener,
         )

@@ -161,8 +161,8 @@ class LangGraphImporter(MetaPathFinder, Loader):
             )
         spec = ModuleSpec(fullname, self, is_package=True)
         if installed is not None:
-            # Python searches these folders for the submodules that flowpregel does not
-            # replace.
+            # Python searches the folders of LangGraph's installed package for the
+            # submodules that flowpregel does not replace.
             spec.submodule_search_locations = [
                 *(installed.submodule_search_locations or ())
             ]

@@ -104,7 +104,7 @@ class SaverAdapter(LangGraphMethods, BaseCheckpointSaver[int]):  # type: ignore[
         """
         self.saver.prune(thread_ids, strategy=strategy)  # type: ignore[arg-type]
 
-    # LangGraph looks these async methods up in the class, not in the instance, so they
+    # LangGraph looks the async methods up in the class, not in the instance, so they
     # are defined in the class.
 
     @async_form(delete_thread)

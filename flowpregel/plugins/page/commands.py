@@ -238,8 +238,8 @@ def _guard(
     token: str,
 ) -> RequestGuard:
     """Return the guard of a server that listens on *host* and *port*."""
-    # The import is done here, because the module needs the packages of the extra
-    # ``page``.
+    # The module is imported inside the function, because it needs the packages of the
+    # extra ``page``.
     from flowpregel.plugins.page.guard import LOOPBACK, RequestGuard  # noqa: PLC0415
 
     hosts: tuple[str, ...] = LOOPBACK
@@ -275,7 +275,7 @@ def report_command(
     The file needs no server and no network, and runs nothing of the user's. Only you
     may read it: it shows arguments and results.
     """
-    # Imported here to keep `flowpregel --help` fast.
+    # Imported inside the function to keep `flowpregel --help` fast.
     from flowpregel.plugins.page.comparison_report import (  # noqa: PLC0415
         comparison_report,
     )

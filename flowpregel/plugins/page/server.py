@@ -30,7 +30,8 @@ def ending_quietly(app: ASGIApp) -> ASGIApp:
 
     async def quiet_app(scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        # Otherwise uvicorn would log the cancellation with its traceback.
+        # The cancellation of a request ends here. Otherwise uvicorn would log it with a
+        # traceback.
         with suppress(asyncio.CancelledError):
             await app(scope, receive, send)
 

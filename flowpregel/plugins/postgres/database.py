@@ -193,13 +193,14 @@ class Database:
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Let all reads of this OS thread share one transaction while the context is
-        open, so that they see the store at one moment. No records are changed.
+        open, so that they see the store at one moment. Nothing can be written in this
+        transaction.
         """
         if self._shared.current is not None:
             yield
             return
-        # After this statement there is an idle connection, even if the server was
-        # unavailable for a while.
+        # This call waits until the server is available, and leaves an idle connection
+        # in the pool, which the snapshot uses.
         self._repeated(lambda connection: None)
         with self._connection() as connection, Transaction(connection) as snapshot:
             self._shared.current = snapshot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
-# These replace Python's own classes: TypeVar has no defaults before Python 3.13, and
+# These classes replace Python's own: TypeVar has no defaults before Python 3.13, and
 # pydantic does not accept Python's TypedDict before 3.12.
 from typing_extensions import TypedDict, TypeVar
 
