@@ -52,8 +52,8 @@ def leave_out_ours(error: BaseException) -> None:
     """Remove the library's frames from *error* and from the exceptions that led to it,
     as `UsersFrames` does.
     """
-    # With this variable, the library's frames stay in the traceback, for developers of
-    # the library.
+    # If this environment variable is set, the library's frames stay in the traceback,
+    # for developers of the library.
     if os.environ.get("FLOWPREGEL_TRACEBACK"):
         return
     errors = [*linked(error)]

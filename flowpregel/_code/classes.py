@@ -159,8 +159,8 @@ def is_content(class_: type, name: str, value: Any) -> bool:
     if name.startswith("__") and name.endswith("__"):
         return name in _DATA_NAMES
     if issubclass(class_, enum.Enum):
-        # `_value2member_map_` and similar attributes are left out, because they are
-        # derived from the members.
+        # `_value2member_map_` and similar attributes of an enum are left out, because
+        # they are derived from the members.
         return not (name.startswith("_") and name.endswith("_"))
     return True
 

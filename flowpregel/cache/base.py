@@ -14,8 +14,8 @@ __all__ = ["BaseCache", "FullKey", "Namespace"]
 Namespace: TypeAlias = tuple[str, ...]
 """The labels under which results are kept, such as the name of a task."""
 FullKey: TypeAlias = tuple[Namespace, str]
-"""The namespace and the key of a result: the task's function, and the digest of the
-input.
+"""The namespace of a result, which identifies the task's function, and the key of the
+result, which is the digest of the input.
 """
 Entries: TypeAlias = Mapping[FullKey, tuple[Any, float | None]]
 """Values, each with the time to live in seconds, or None if the value does not expire.

@@ -254,9 +254,9 @@ class RecordCache(StoreUser, BaseCache):
         digest: bytes,
         record: bytes,
     ) -> None:
-        """Store *record* for a value. Its first bytes are the serial number of the
-        value's last use. The digest is also stored under that number, so that the least
-        recently used value can be found.
+        """Store *record* for a value. The first bytes of the record are the serial
+        number of the value's last use. The digest is also stored under that number, so
+        that the least recently used value can be found.
         """
         use = record[:8]
         self._table.put(

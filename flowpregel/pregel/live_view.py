@@ -165,7 +165,7 @@ class LiveView(ProgressView):
         SCREEN.remove(self)
 
     def current_lines(self) -> list[str]:
-        """Return the present lines."""
+        """Return the lines of the view at the present time."""
         return self.lines(self._clock())
 
 

@@ -258,8 +258,8 @@ class CoordinatorClient:
         *,
         empty: bool = False,
     ) -> None:
-        """Answer *poll*, if it still waits for an answer, with all frames or (*empty*)
-        with none.
+        """Answer *poll*, if it still waits for an answer: with all frames or, if
+        *empty* is True, with none.
         """
         if poll is None or poll is not self._poll:
             return

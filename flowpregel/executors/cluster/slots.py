@@ -24,7 +24,7 @@ the machines:
 * A slot that no task has needed for `IDLE_SECONDS` is released.
 * While tasks of this program wait, those of other programs may wait too, which only the
   engine can see. So the turn of a slot ends after `TURN_SECONDS`: it gets no more
-  batches, and is released when its last one has ended. Just before that, this program
+  batches, and is released when its last batch has ended. Just before that, this program
   repeats its requests, so that they go behind the older requests of other programs.
 """
 

@@ -493,8 +493,8 @@ def _handled_types(handling: Any) -> tuple[type[Exception], ...]:
         hints = get_type_hints(handling)
     hints.pop("return", None)
     for hint in hints.values():
-        # The annotation of the function's first parameter decides which errors it
-        # handles.
+        # The annotation of the first parameter of the user's function decides which
+        # errors the function handles.
         return get_args(hint) or (hint,)
     return (Exception,) if handling else ()
 

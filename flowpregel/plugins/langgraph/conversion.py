@@ -37,13 +37,14 @@ def _records_of_langgraph() -> Any:
     """Return a module with record classes whose instances LangGraph can read from a
     store.
     """
-    # The import succeeds, because a program that uses LangGraph's savers has installed
-    # LangGraph, or flowpregel's import hook.
+    # The import of LangGraph's module succeeds, because a program that uses LangGraph's
+    # savers has installed LangGraph, or flowpregel's import hook.
     types: Any = import_module("langgraph.types")
     if types.Send is not Send:
         return types
-    # The import hook has replaced LangGraph's module by flowpregel's, which defines its
-    # own record classes.
+    # The import hook has replaced LangGraph's module by flowpregel's, whose record
+    # classes LangGraph could not read. So the classes in `stored` are used, which have
+    # LangGraph's names.
     from flowpregel.plugins.langgraph import stored  # noqa: PLC0415
 
     return stored

@@ -26,7 +26,9 @@ _MOST_COMMANDS = 50
 forgotten first.
 """
 _OUTPUT_SIZE = 4_000
-"""The maximum number of bytes of a command's output that are shown: its end."""
+"""The maximum number of bytes of a command's output that are shown. They are the end of
+the output.
+"""
 
 
 def _answer_words(

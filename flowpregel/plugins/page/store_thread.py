@@ -73,7 +73,8 @@ class StoreThread:
         """
         async with self._turn:
             # An earlier read may still be running, because its request was cancelled,
-            # or because it exceeded the limit.
+            # or because it exceeded the limit. This read waits for its end, up to the
+            # limit.
             await self._end_current()
             future, self._thread = call_on_thread(work, f"reads {self._path}")
             current = asyncio.wrap_future(future)

@@ -71,8 +71,8 @@ class PrefetchedRange:
     """The rows of the range, in key order."""
 
     def learn(self, rows: list[Row]) -> None:
-        """Store the first rows of the range. If there are more, shorten the range to
-        these rows.
+        """Store the first rows of the range. If the range has more rows than were read,
+        shorten it to those that were read.
 
         Args:
             rows: The rows in key order. If there are more than `MOST_ROWS`, the range

@@ -245,7 +245,7 @@ class Transaction:
         return self._answers[question]
 
     def ask(self, statement: str, *values: Any) -> list[Any]:
-        """Return the rows of a statement, inside the transaction."""
+        """Run a statement inside the transaction, and return the rows."""
         self._begin()
         cursor = self._connection.execute(statement, values, binary=True)
         return cursor.fetchall() if cursor.description else []
