@@ -562,7 +562,7 @@ class RemotePool(ClusterEngine, TaskPool):
         body: bytes,
         result: Future[Sequence[Future[Any]]],
     ) -> None:
-        """Ask all machines to exit *contexts*, and set the result of *result* to the
+        """Ask all machines to exit *contexts*. The future *result* gets a list of the
         futures of their answers.
         """
         answers = []

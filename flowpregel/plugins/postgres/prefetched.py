@@ -90,7 +90,7 @@ class PrefetchedRange:
 
     def row(self, key: bytes) -> Row | None:
         """Return the key and the record at *key*. In place of the record there is None
-        if no such row exists. Return None if it was too large to be read ahead.
+        if no such row exists. Return None if the record was too large to be read ahead.
         """
         index = bisect_left(self.rows, key, key=_key)
         if index == len(self.rows) or self.rows[index][0] != key:
