@@ -94,6 +94,12 @@ def put_checkpoint(
             f"checkpoint {checkpoint.id!r} cannot be its own parent"
         )
     prefix = namespace.prefix
+    newest = namespace.newest or ""
+    is_new = True
+    if checkpoint.id <= newest:
+        # This must come first, because the values of the checkpoint may have the same
+        # keys as those of the replaced one, to which pending writes may refer.
+        is_new = _prepare_replacement(tables, transaction, namespace, checkpoint.id)
     parent_record, parent = _parent(
         tables, transaction, namespace, checkpoint.parent_id
     )
@@ -112,10 +118,6 @@ def put_checkpoint(
     fields = tuple(record)
     if tables.shares_values and parent_record is not None:
         fields = _short_fields(tables, transaction, prefix, record, parent_record)
-    newest = namespace.newest or ""
-    is_new = True
-    if checkpoint.id <= newest:
-        is_new = _prepare_replacement(tables, transaction, namespace, checkpoint.id)
     key = layout.checkpoint_key(prefix, checkpoint.id)
     tables.checkpoints.put(transaction, key, tables.record_of(fields))
     return namespace._replace(

@@ -165,6 +165,26 @@ def test_a_write_outlives_the_replacement_of_the_checkpoint_that_it_led_to(
     assert store.verify().ok
 
 
+@pytest.mark.parametrize("batch_of", [rewritten, lambda n: superstep(n, [item(n)])])
+def test_a_write_outlives_other_values_of_the_checkpoint_that_it_led_to(
+    store, batch_of
+):
+    for number in range(4):
+        store.commit([batch_of(number)])
+    before = written(store, 2)
+
+    other = "redacted" * 100
+    if batch_of is rewritten:
+        checkpoint = step(3, {"text": other})
+    else:
+        deltas = {"items": Delta(3, ([other],))}
+        checkpoint = step(3, {}, deltas=deltas, also={"items": 4})
+    store.commit([Batch(address=T, checkpoint=checkpoint)])
+
+    assert before == written(store, 2)
+    assert store.verify().ok
+
+
 def test_the_metadata_of_a_run_takes_its_room_once(store):
     metadata = {"run_id": "r" * 100, "user": "u" * 100}
     for number in range(50):
