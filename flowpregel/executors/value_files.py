@@ -289,8 +289,8 @@ def _name_of_thread(thread_id: str | None) -> str:
     if thread_id is None:
         return _WITHOUT_THREAD
     name = quote(thread_id, safe="", errors="surrogatepass")
-    if name.startswith("."):
-        name = f"%2E{name[1:]}"
+    if name.startswith(".") or name == _WITHOUT_THREAD:
+        name = f"%{ord(name[0]):X}{name[1:]}"
     if len(name) <= _LONGEST_NAME:
         return name or "%"
     digest = hashlib.sha256(name.encode()).hexdigest()

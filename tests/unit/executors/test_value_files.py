@@ -160,7 +160,7 @@ def test_a_call_is_known_by_the_content_wherever_the_file_is(tmp_path: Path) -> 
 def test_each_thread_has_a_folder_of_its_own_in_the_folder(tmp_path: Path) -> None:
     """Whatever its id is."""
     thread_ids = [None, "", ".", "..", "../a", "a/b", "%2E", "é", "\udc80"]
-    thread_ids += ["a" * 1_000, "a" * 1_001]
+    thread_ids += ["a" * 1_000, "a" * 1_001, "no-thread"]
 
     files = locations_of(tmp_path, thread_ids)
 
