@@ -181,14 +181,16 @@ class Superstep:
         """
         run = self.run
         run.now = max(wakeup.now, run.now)
-        if self._deadline is not None:
-            self._check_deadline(self._deadline, wakeup)
         if self._waiting:
             self._start_due(wakeup.monotonic)
         for event in wakeup.events:
             self._handle_event(event, wakeup)
         if self._failed_bodies is not None:
             self._stop_late(self._failed_bodies, wakeup.monotonic)
+        # The deadline is checked after the events, because a reader of the stream may
+        # have paused the run while its last tasks ended.
+        if self._deadline is not None and self.open_tasks:
+            self._check_deadline(self._deadline, wakeup)
         if self._shared:
             run.outbox.effects.append(effects.CacheStore(self._shared))
             self._shared = {}
@@ -202,8 +204,10 @@ class Superstep:
 
     def abandon(self) -> list[Effect]:
         """Return the effects that stop the running tasks of a superstep that has
-        failed: its time limit has passed, or a commit has failed.
+        failed: its time limit has passed, or a commit has failed. Tasks that were about
+        to start do not start.
         """
+        self._effects = []
         self._cancel(list(self.open_tasks), kill=True)
         return self._effects
 

@@ -367,6 +367,35 @@ def test_a_step_timeout_counts_from_the_start_of_its_superstep() -> None:
         steps.send(None)
 
 
+def test_tasks_that_ended_while_the_run_was_paused_do_not_time_out() -> None:
+    """A reader of the stream may look at an item until the limit has passed."""
+    driver = CrashDriver(program(node("n")), None, Options(step_timeout=3))
+    steps, (_, task) = fed(driver, 1)
+
+    end = Wakeup([Ended(task.id, 1, Returned([("out", 2)]))], 2, 4 * SECOND)
+    with pytest.raises(StopIteration) as ended:
+        steps.send(end)
+
+    assert [2] == ended.value.value.values
+
+
+def test_a_result_that_comes_with_the_step_timeout_is_stored() -> None:
+    """Only the task that still runs is named."""
+    program_of_two = program(node("fast"), node("slow"))
+    driver = CrashDriver(program_of_two, InMemorySaver(), Options(step_timeout=3))
+    steps, (_, fast, slow) = fed(driver, 1)
+
+    cancel = steps.send(
+        Wakeup([Ended(fast.id, 1, Returned([("out", 2)]))], 2, 3 * SECOND)
+    )
+    commit = steps.send(None)
+
+    assert Cancel(slow.id, kill=True, leave=False) == cancel
+    assert [fast.id] == [writes.task_id for writes in commit.batch.writes]
+    with pytest.raises(TimeoutError, match=r"still running: slow$"):
+        steps.send(None)
+
+
 def test_an_attempt_that_is_due_after_the_step_timeout_is_not_waited_for() -> None:
     """The first one, which is due before it, is."""
     always = Raised(ValueError("boom"))
