@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from secrets import token_hex
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
 
 from flowpregel._interrupts import is_from_handler
@@ -45,6 +45,8 @@ _KEPT_UP_TO: Final = 256 << 20
 """The size, in bytes, up to which this process remembers the content of the file that
 it read last.
 """
+_COMPARED_AT_ONCE: Final = 1 << 20
+"""The number of bytes of a file that are compared with a value at a time."""
 _LOST: Final = (
     "if it is lost, take back the call that wrote it (`flowpregel redo`) and run again"
 )
@@ -342,7 +344,8 @@ class LocalFiles:
         """Write a complete and durable file, and create its folder."""
         folder = os.path.dirname(path)
         _make_folder(folder)
-        if not _has_size(path, _size_of_parts(parts)):
+        # A file under this name with another content is damaged, and is replaced.
+        if not _has_content(path, parts):
             self._write_draft(path, parts)
         # The folder is synced even if another process has written the file, because
         # that process may not have synced the folder yet.
@@ -379,12 +382,26 @@ class LocalFiles:
             os.unlink(path)
 
 
-def _has_size(path: str, size: int) -> bool:
-    """Return whether there is a file at *path*, of *size* bytes."""
+def _has_content(path: str, parts: Parts) -> bool:
+    """Return whether there is a file at *path* that consists of *parts*."""
     try:
-        return os.path.getsize(path) == size
-    except FileNotFoundError:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size != _size_of_parts(parts):
+                return False
+            return all(_continues_with(file, part) for part in parts)
+    except OSError:
+        # A file that cannot be read is replaced too.
         return False
+
+
+def _continues_with(file: BinaryIO, part: bytes | bytearray | memoryview) -> bool:
+    """Return whether the next bytes of *file* are *part*, and read them."""
+    view = memoryview(part)
+    for start in range(0, len(view), _COMPARED_AT_ONCE):
+        block = view[start : start + _COMPARED_AT_ONCE]
+        if file.read(len(block)) != block:
+            return False
+    return True
 
 
 def _make_folder(folder: str) -> None:

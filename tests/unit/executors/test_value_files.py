@@ -115,6 +115,33 @@ def test_a_file_has_the_name_of_its_digest(tmp_path: Path) -> None:
     assert file.stat().st_size == handles[0].nbytes
 
 
+@pytest.mark.parametrize(
+    "value", [b"some text", np.zeros(LARGE)], ids=["small", "large"]
+)
+def test_a_damaged_file_is_replaced_when_its_value_is_stored_again(
+    value: Any, tmp_path: Path
+) -> None:
+    """As by the call that wrote it, after `flowpregel redo`."""
+    handle = stored(value, folder=tmp_path)
+    file = Path(handle.location)
+    content = file.read_bytes()
+
+    file.write_bytes(content[:-1] + b"?")
+    stored(value, folder=tmp_path)
+
+    assert content == file.read_bytes()
+
+
+def test_an_undamaged_file_is_not_written_again(tmp_path: Path) -> None:
+    """Its value may be large."""
+    handle = stored(np.zeros(LARGE), folder=tmp_path)
+    before = os.stat(handle.location).st_ino
+
+    stored(np.zeros(LARGE), folder=tmp_path)
+
+    assert before == os.stat(handle.location).st_ino
+
+
 def test_a_handle_shows_type_and_size(tmp_path: Path) -> None:
     """And is small, whatever the value is."""
     handle = stored(bytes(5_000_000), folder=tmp_path)
