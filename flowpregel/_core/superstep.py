@@ -311,6 +311,7 @@ class Superstep:
         running = self.open_tasks
         ending = [running[task_id] for task_id in task_ids if task_id in running]
         waiting = self._waiting.take([task.id for task in ending])
+        waiting |= self._take_lookups(ending)
         for task in ending:
             body = task.attempt.body
             if task.id in waiting:
@@ -318,6 +319,20 @@ class Superstep:
                 self._settle(task, Withdrawn())
             elif body is None or body.outcome is None:
                 self._effects.append(effects.Cancel(task.id, kill, leave))
+
+    def _take_lookups(self, tasks: Sequence[Task]) -> set[str]:
+        """Remove those of *tasks* whose results are about to be looked up, and return
+        their ids.
+        """
+        task_ids = {task.id for task in tasks}
+        lookups = self._lookups
+        self._lookups = [task for task in lookups if task.id not in task_ids]
+        removed = [task for task in lookups if task.id in task_ids]
+        for task in removed:
+            # The lookup would have claimed the result. If there is a claim, it belongs
+            # to another task, and must not be released.
+            task.attempt.cache = None
+        return {task.id for task in removed}
 
     def _note_withdrawn(self, task: Task) -> None:
         """Take *task* out of the count of executed calls, if it is a call that waited
