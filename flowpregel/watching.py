@@ -11,6 +11,7 @@ from flowpregel._inspection.call_points import (
     plot_fields,
 )
 from flowpregel._inspection.call_query import CallQuery
+from flowpregel._inspection.call_rows import CallChanges, CallRow
 from flowpregel._inspection.call_series import (
     SERIES_AXES,
     CallSeries,
@@ -63,12 +64,7 @@ from flowpregel._inspection.run_time_left import RunTimeLeft
 from flowpregel._inspection.situations import StatusText
 from flowpregel._inspection.steps import StepRow, StepValues
 from flowpregel._inspection.sweep_table import csv_of_calls
-from flowpregel._inspection.tasks import (
-    CallChanges,
-    CallPart,
-    CallRow,
-    RunRow,
-)
+from flowpregel._inspection.tasks import CallPart, RunRow
 from flowpregel._inspection.time_left import TimeLeft
 from flowpregel._inspection.time_use import (
     CriticalPath,

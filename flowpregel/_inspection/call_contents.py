@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowpregel._core import records
 from flowpregel._core.ids import text_digest
 from flowpregel._core.records import Address
+from flowpregel._inspection.call_rows import CallRow
 from flowpregel._inspection.inert import InertCodec
-from flowpregel._inspection.tasks import CallRow, TaskRecords
+from flowpregel._inspection.tasks import TaskRecords
 from flowpregel.checkpoint.layout import WritesRecord, checkpoint_key, digest
 from flowpregel.checkpoint.work import work_from
 

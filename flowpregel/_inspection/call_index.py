@@ -39,8 +39,8 @@ from flowpregel._inspection.call_query import (
     Term,
     parse_terms,
 )
+from flowpregel._inspection.call_rows import CallChanges, CallRow
 from flowpregel._inspection.call_table import GONE, CallTable
-from flowpregel._inspection.tasks import CallChanges, CallRow
 from flowpregel.checkpoint.labels import INPUT
 
 Selector = Callable[[int], Any]

@@ -13,8 +13,8 @@ from bisect import bisect, bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
-from flowpregel._inspection.call_numbers import NUMBER_NAMES
 from flowpregel._inspection.call_query import URGENCY, FieldValue
+from flowpregel._inspection.call_rows import NUMBER_NAMES
 from flowpregel._inspection.call_table import CallTable
 
 SortValue: TypeAlias = tuple[int, float, str]

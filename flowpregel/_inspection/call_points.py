@@ -21,8 +21,8 @@ from itertools import count
 from typing import Final, NamedTuple, TypeAlias
 
 from flowpregel._inspection.call_index import CallIndex
-from flowpregel._inspection.call_numbers import NUMBER_NAMES
 from flowpregel._inspection.call_query import CallQuery, FieldValue
+from flowpregel._inspection.call_rows import NUMBER_NAMES
 from flowpregel._inspection.call_table import CallTable
 
 ORDER: Final = "order"

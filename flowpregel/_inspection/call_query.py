@@ -27,9 +27,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from flowpregel._inspection.call_numbers import NUMBER_FIELDS, NUMBER_NAMES
 from flowpregel._inspection.call_previews import read_preview
-from flowpregel._inspection.tasks import CallRow
+from flowpregel._inspection.call_rows import NUMBER_FIELDS, NUMBER_NAMES, CallRow
 from flowpregel.errors import ConfigurationError
 
 FieldValue: TypeAlias = str | int | float | bool | None

@@ -32,8 +32,9 @@ from flowpregel._inspection.call_index import CallIndex
 from flowpregel._inspection.call_points import CallPoint, calls_in_order
 from flowpregel._inspection.call_previews import series_columns, series_in
 from flowpregel._inspection.call_query import CallQuery, FieldValue
+from flowpregel._inspection.call_rows import CallRow
 from flowpregel._inspection.call_table import CallTable
-from flowpregel._inspection.tasks import CallRow, TaskRecords
+from flowpregel._inspection.tasks import TaskRecords
 from flowpregel.checkpoint.layout import MEDIA, checkpoint_key, digest, sidecar_key
 
 SeriesAxis: TypeAlias = Literal["seconds", "step"]

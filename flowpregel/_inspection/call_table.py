@@ -8,7 +8,6 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from flowpregel._inspection.call_numbers import CALL_NUMBERS
 from flowpregel._inspection.call_previews import read_preview
 from flowpregel._inspection.call_query import (
     FIELDS,
@@ -16,8 +15,8 @@ from flowpregel._inspection.call_query import (
     FieldValue,
     recorded_fields,
 )
+from flowpregel._inspection.call_rows import CALL_NUMBERS, CallRow
 from flowpregel._inspection.columns import PackedCells, PackedTexts
-from flowpregel._inspection.tasks import CallRow
 
 GONE: Final = "gone"
 """The state of a call that was running, has no record, and no longer runs."""

@@ -18,7 +18,8 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 from flowpregel._core.records import Address
-from flowpregel._inspection.tasks import CallState, TaskLocation, TaskRecords
+from flowpregel._inspection.call_rows import CallState
+from flowpregel._inspection.tasks import TaskLocation, TaskRecords
 from flowpregel.checkpoint.layout import (
     CheckpointRecord,
     NamespaceRecord,

@@ -7,8 +7,8 @@ from functools import partial
 from operator import eq
 from typing import Final
 
+from flowpregel._inspection.call_rows import CallRow
 from flowpregel._inspection.reader import StoreReader
-from flowpregel._inspection.tasks import CallRow
 from flowpregel._inspection.time_left import CallDurations, PlannedTime, time_left
 
 _MOST_RUNS: Final = 3

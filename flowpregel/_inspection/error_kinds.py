@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flowpregel._inspection.call_previews import read_preview
 from flowpregel._inspection.call_query import STATES, FieldValue
+from flowpregel._inspection.call_rows import CallChanges, CallRow
 from flowpregel._inspection.preview import ReprText
-from flowpregel._inspection.tasks import CallChanges, CallRow
 from flowpregel._shell import command_words
 from flowpregel._text import in_one_line
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowpregel._core.records import Address
 from flowpregel._inspection.call_index import CallIndex
+from flowpregel._inspection.call_rows import CallChanges
 from flowpregel._inspection.call_series import CallSeries
 from flowpregel._inspection.inert import InertCodec
 from flowpregel._inspection.reader_cache import ReaderCache
@@ -26,13 +27,7 @@ from flowpregel._inspection.run_status import (
 from flowpregel._inspection.run_tracker import RunTracker
 from flowpregel._inspection.situations import StatusText
 from flowpregel._inspection.steps import RunBeginning, StepReader, StepRow, StepValues
-from flowpregel._inspection.tasks import (
-    CallChanges,
-    CallPart,
-    RunRow,
-    TaskLocation,
-    TaskRecords,
-)
+from flowpregel._inspection.tasks import CallPart, RunRow, TaskLocation, TaskRecords
 from flowpregel.checkpoint.layout import NamespaceRecord
 from flowpregel.checkpoint.paused import PausedRuns
 from flowpregel.checkpoint.run_prefetcher import RunPrefetcher

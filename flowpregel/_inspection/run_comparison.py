@@ -23,13 +23,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from flowpregel._inspection.call_contents import CallContent, CallContents
-from flowpregel._inspection.call_numbers import NUMBER_FIELDS
 from flowpregel._inspection.call_previews import read_preview
 from flowpregel._inspection.call_query import FieldValue, recorded_fields
+from flowpregel._inspection.call_rows import NUMBER_FIELDS, CallRow
 from flowpregel._inspection.preview import FULL, PreviewLimits, one_line, to_json
 from flowpregel._inspection.reader import StoreReader
 from flowpregel._inspection.sweep_table import calls_of_run, ordered_calls
-from flowpregel._inspection.tasks import CallRow
 from flowpregel._shell import command_line, command_words
 from flowpregel.errors import ConfigurationError
 

@@ -10,8 +10,9 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from flowpregel._inspection.call_rows import CallState
 from flowpregel._inspection.cursors import DIGEST, TaskCursor
-from flowpregel._inspection.tasks import CallState, TaskLocation
+from flowpregel._inspection.tasks import TaskLocation
 
 _INDEX = 4
 """The size, in bytes, of the index of a checkpoint, as the log stores it."""

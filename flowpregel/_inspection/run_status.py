@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from flowpregel._core.records import LIMIT_REACHED, Address
+from flowpregel._inspection.call_rows import CallState
 from flowpregel._inspection.checkpoint_tasks import (
     FailedTaskReader,
     open_questions,
@@ -26,7 +27,7 @@ from flowpregel._inspection.situations import (
     describe_reading,
     describe_status,
 )
-from flowpregel._inspection.tasks import CallState, RunRow, TaskRecords
+from flowpregel._inspection.tasks import RunRow, TaskRecords
 from flowpregel.checkpoint.base import FLOW, QUEUE
 from flowpregel.checkpoint.layout import NamespaceRecord
 from flowpregel.checkpoint.paused import PAUSED, PausedRuns

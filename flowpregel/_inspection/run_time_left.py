@@ -10,8 +10,8 @@ from flowpregel._inspection.time_left import CallDurations, TimeLeft, time_left
 
 if TYPE_CHECKING:
     from flowpregel._inspection.call_index import CallIndex
+    from flowpregel._inspection.call_rows import CallChanges, CallRow
     from flowpregel._inspection.reader import StoreReader
-    from flowpregel._inspection.tasks import CallChanges, CallRow
 
 _MOST_RESTORED: Final = 1_000
 """The greatest number of calls whose durations are used from an index that was restored

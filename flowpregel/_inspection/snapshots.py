@@ -21,6 +21,7 @@ from typing import Any, Final
 from flowpregel._core.records import Address
 from flowpregel._inspection.call_index import CallIndex
 from flowpregel._inspection.call_query import CallQuery
+from flowpregel._inspection.call_rows import CallRow
 from flowpregel._inspection.call_table import NUMBERS, CallTable
 from flowpregel._inspection.columns import (
     Blob,
@@ -34,7 +35,7 @@ from flowpregel._inspection.columns import (
 )
 from flowpregel._inspection.cursors import FailedTasks, TaskCursor
 from flowpregel._inspection.run_cursor import RunCursor
-from flowpregel._inspection.tasks import CallRow, TaskLocation, TaskRecords
+from flowpregel._inspection.tasks import TaskLocation, TaskRecords
 
 VERSION: Final = f"5 {' '.join(CallRow._fields)}"
 """The version of the columns, which depends on the fields of a row."""

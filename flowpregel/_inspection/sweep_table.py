@@ -20,7 +20,7 @@ from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from flowpregel._inspection.call_index import CallIndex
-    from flowpregel._inspection.tasks import CallRow
+    from flowpregel._inspection.call_rows import CallRow
     from flowpregel.checkpoint.durable import DurableSaver
 
 _COLUMNS: Final = (

@@ -1,4 +1,4 @@
-"""Rows for runs, and for the tasks that have records beside a checkpoint.
+"""Rows of runs, and the tasks that have records beside a checkpoint.
 
 The fields of a row have types that JSON supports.
 """
@@ -14,6 +14,7 @@ from flowpregel._core.previews import outputs_in
 from flowpregel._core.provenance import line_of
 from flowpregel._core.records import Address
 from flowpregel._inspection.call_previews import media_to_json, read_preview
+from flowpregel._inspection.call_rows import NUMBER_FIELDS, CallRow, CallState
 from flowpregel._inspection.output_files import base_folders, checked_output
 from flowpregel._inspection.preview import PreviewLimits, question_to_json, to_json
 from flowpregel.checkpoint.arguments import StoredArguments, decoded
@@ -32,13 +33,6 @@ from flowpregel.checkpoint.work import Status, Work, work_from
 
 if TYPE_CHECKING:
     from flowpregel.storage.stores import DurableStore
-
-CallState: TypeAlias = Literal["failed", "waiting", "unfinished", "done"]
-"""The state of a call according to the records.
-
-A *waiting* call needs an answer. An *unfinished* call has records, such as a saved
-state, but has not ended. A running call often has no records yet, and so no row.
-"""
 
 CallPart: TypeAlias = Literal["arguments", "result", "error"]
 """A part of the data of a call that may be a large value."""
@@ -70,78 +64,6 @@ class RunRow(NamedTuple):
     is_behind: bool = False
     """True if the reader has not read all tasks yet, so that *states* and *status* are
     based on some of the tasks.
-    """
-
-
-class CallRow(NamedTuple):
-    """A task or call, described by its records in the store."""
-
-    id: str
-    """The id of the task."""
-    name: str
-    """The node's name; empty if it is not stored."""
-    text: str
-    """The call with short arguments, as ``parse('c.txt')``; empty if the task is no
-    call.
-    """
-    state: CallState
-    """The state of the task."""
-    step: int
-    """The number of the superstep."""
-    checkpoint_id: str
-    """The id of the checkpoint that has the task's records."""
-    namespace: str
-    """The namespace of the task's graph; empty for the outermost graph."""
-    path: str
-    """The position in the superstep. If rows are sorted by path, calls come after their
-    caller.
-    """
-    caller: str
-    """The path of the task whose body made the call; empty if the task is no call."""
-    error: str
-    """The error with which the task failed, in one line."""
-    questions: int
-    """The number of answers that the task waits for."""
-    planned: int
-    """Wall-clock nanoseconds at which the first attempt was scheduled; 0 if unknown."""
-    began: int
-    """Wall-clock nanoseconds at which the last attempt began; 0 if unknown."""
-    seconds: float
-    """The duration of the last attempt."""
-    attempts: int
-    """The number of attempts. If it is 0 although *began* is known, another run shared
-    its result.
-    """
-    executor: str
-    """The name of the executor of the last attempt; empty if unknown."""
-    host: str
-    """The host of the last attempt; empty if unknown."""
-    pid: int
-    """The id of the process that ran the last attempt; 0 if unknown."""
-    cpu: float = 0.0
-    """The CPU time of the last attempt in seconds; 0 if unknown."""
-    peak: int = 0
-    """The peak memory of the last attempt's process in bytes; 0 if unknown."""
-    preview: str = ""
-    """The short values of the arguments, the result and the metrics by field, as JSON
-    with the keys ``a``, ``r`` and ``m``; empty if they were not recorded.
-    """
-
-
-class CallChanges(NamedTuple):
-    """The calls of a run that have changed since a mark."""
-
-    mark: int
-    """The mark (a position among all changes) to pass to the next request."""
-    is_whole: bool
-    """True if these are the first calls of a complete list. The list replaces the rows
-    of all earlier results.
-    """
-    is_more: bool
-    """True if there are more changes, which the next request returns."""
-    rows: tuple[CallRow, ...]
-    """The new and changed calls. If a call changes again, it is in a later
-    result too.
     """
 
 
@@ -248,9 +170,8 @@ class TaskRecords:
             executor=ran.executor,
             host=ran.host,
             pid=ran.pid,
-            cpu=ran.cpu,
-            peak=ran.peak,
             preview=bytes(ran.preview).decode(errors="replace"),
+            **{field: getattr(ran, field) for field in NUMBER_FIELDS},
         )
 
     def has_ended_run(self, location: TaskLocation, record: WritesRecord) -> bool:

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
-from flowpregel._inspection.tasks import CallRow
+from flowpregel._inspection.call_rows import CallRow
 from flowpregel._inspection.worker_usage import UsageMoment, worker_usage
 
 _SECOND: Final = 1e9

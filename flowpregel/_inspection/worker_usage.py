@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from flowpregel._inspection.tasks import CallRow
+from flowpregel._inspection.call_rows import CallRow
 
 MOST_MOMENTS: Final = 60
 """The number of parts into which the time of a run is divided."""

@@ -10,7 +10,7 @@ from flowpregel._inspection.error_kinds import ErrorKind, FailedCalls
 from flowpregel._inspection.time_left import CallDurations
 
 if TYPE_CHECKING:
-    from flowpregel._inspection.tasks import CallChanges, CallRow
+    from flowpregel._inspection.call_rows import CallChanges, CallRow
 
 ENDED = ("done", "failed", "asking")
 """The categories of calls that have run, and do not run now."""

@@ -15,8 +15,8 @@ from flowpregel.cli import console
 from flowpregel.cli.wording import StyledText, duration_text, sparkline
 
 if TYPE_CHECKING:
+    from flowpregel._inspection.call_rows import CallRow
     from flowpregel._inspection.reader import StoreReader
-    from flowpregel._inspection.tasks import CallRow
 
 _MOST_KINDS = 10
 """The number of kinds of errors that are printed."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from flowpregel._inspection.call_numbers import CALL_NUMBERS
+from flowpregel._inspection.call_rows import CALL_NUMBERS
 from flowpregel._inspection.run_comparison import (
     CHANGES,
     CallComparison,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from flowpregel._text import in_one_line, size_text
 
 if TYPE_CHECKING:
-    from flowpregel._inspection.call_numbers import CallNumber
+    from flowpregel._inspection.call_rows import CallNumber
     from flowpregel._inspection.situations import Situation
 
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -89,7 +89,7 @@ def number_text(number: CallNumber, value: float) -> str:
     """Return a measured number of a call as text, in the number's unit.
 
     Example:
-        >>> from flowpregel._inspection.call_numbers import CALL_NUMBERS
+        >>> from flowpregel._inspection.call_rows import CALL_NUMBERS
         >>> cpu, memory, *_ = CALL_NUMBERS
         >>> number_text(cpu, 0.04), number_text(memory, 12_345_678)
         ('0.04 s', '12.3 MB')

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from flowpregel._inspection.call_numbers import CALL_NUMBERS
+from flowpregel._inspection.call_rows import CALL_NUMBERS
 from flowpregel.plugins.page.scripts import MODULES, STATIC
 from tests.page.serving import FIRST_VISIT, Served, receive, served
 from tests.page.stores import long_store, plain_store

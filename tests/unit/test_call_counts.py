@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowpregel._inspection.tasks import CallChanges, CallRow
+from flowpregel._inspection.call_rows import CallChanges, CallRow
 from flowpregel.cli.call_counts import CallCounts
 
 SECOND = 10**9

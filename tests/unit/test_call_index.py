@@ -10,7 +10,7 @@ import pytest
 from flowpregel._inspection import call_index, call_table
 from flowpregel._inspection.call_index import CallIndex
 from flowpregel._inspection.call_query import STATES, CallQuery
-from flowpregel._inspection.tasks import CallChanges, CallRow
+from flowpregel._inspection.call_rows import CallChanges, CallRow
 
 ORDERS = ("urgency", "-began", "began", "-took", "took", "call", "-call", "error")
 

@@ -12,8 +12,8 @@ import pytest
 from flowpregel._inspection.call_index import CallIndex
 from flowpregel._inspection.call_points import PlotQuery, call_plot, plot_fields
 from flowpregel._inspection.call_query import CallQuery
+from flowpregel._inspection.call_rows import CallChanges, CallRow
 from flowpregel._inspection.sweep_table import csv_of_calls
-from flowpregel._inspection.tasks import CallChanges, CallRow
 from tests.unit.test_call_index import call, change, index_of, running
 
 

@@ -30,8 +30,8 @@ from flowpregel._inspection.call_previews import (
     read_preview,
 )
 from flowpregel._inspection.call_query import recorded_fields
+from flowpregel._inspection.call_rows import CallRow
 from flowpregel._inspection.preview import ReprText
-from flowpregel._inspection.tasks import CallRow
 from flowpregel.executors.previews import (
     LARGEST_MEDIA,
     LARGEST_PICTURE,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from flowpregel._inspection.call_rows import CallChanges, CallRow
 from flowpregel._inspection.error_kinds import (
     ErrorKind,
     FailedCalls,
@@ -15,7 +16,6 @@ from flowpregel._inspection.error_kinds import (
     fields_in_text,
     shared_fields,
 )
-from flowpregel._inspection.tasks import CallChanges, CallRow
 
 
 def row_of(id: str, error: str = "", name: str = "train", **arguments: Any) -> CallRow:

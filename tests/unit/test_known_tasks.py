@@ -7,8 +7,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowpregel._inspection.call_rows import CallState
 from flowpregel._inspection.cursors import DIGEST, TaskEntry, TaskTable
-from flowpregel._inspection.tasks import CallState
 
 DIGESTS = st.binary(min_size=1, max_size=1).map(lambda byte: byte * DIGEST)
 STATES = st.sampled_from([None, "failed", "waiting", "unfinished", "done"])

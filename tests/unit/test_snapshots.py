@@ -7,9 +7,10 @@ from typing import Any, cast
 
 import pytest
 
+from flowpregel._inspection.call_rows import CallChanges, CallRow
 from flowpregel._inspection.reader import StoreReader
 from flowpregel._inspection.situations import RunFacts, StatusText, describe_status
-from flowpregel._inspection.tasks import CallChanges, CallRow, RunRow
+from flowpregel._inspection.tasks import RunRow
 from flowpregel.cli.snapshots import RunSnapshot, RunWatcher, cpus_used
 from flowpregel.errors import ConfigurationError
 from tests.unit.test_call_counts import SECOND, row, running

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flowpregel._inspection.tasks import CallRow
+from flowpregel._inspection.call_rows import CallRow
 from flowpregel._inspection.time_use import TimeUse, time_use
 from tests.unit.test_error_kinds import row_of
 

@@ -18,10 +18,11 @@ from flowpregel._inspection.cache_files import cache_root
 from flowpregel._inspection.call_graph import CallGraph, call_graph
 from flowpregel._inspection.call_index import CallIndex
 from flowpregel._inspection.call_query import CallQuery
+from flowpregel._inspection.call_rows import CallRow
 from flowpregel._inspection.error_kinds import FailedCalls
 from flowpregel._inspection.reader import StoreReader
 from flowpregel._inspection.situations import StatusText
-from flowpregel._inspection.tasks import CallRow, RunRow
+from flowpregel._inspection.tasks import RunRow
 from flowpregel.storage.options import StoreOptions
 from tests.runs.watched import counted_records
 

@@ -12,8 +12,8 @@ import pytest
 
 from flowpregel import entrypoint, task
 from flowpregel._core.records import Address
+from flowpregel._inspection.call_rows import CallRow
 from flowpregel._inspection.reader import StoreReader
-from flowpregel._inspection.tasks import CallRow
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.graph import StateGraph
 from flowpregel.types import Command, RetryPolicy, interrupt

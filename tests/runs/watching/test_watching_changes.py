@@ -15,9 +15,9 @@ import pytest
 from flowpregel import entrypoint, task
 from flowpregel._core.ids import AttemptRecord
 from flowpregel._core.records import ERROR, Address, Batch, Checkpoint, TaskWrites
+from flowpregel._inspection.call_rows import CallRow
 from flowpregel._inspection.cursors import CheckpointView
 from flowpregel._inspection.reader import StoreReader
-from flowpregel._inspection.tasks import CallRow
 from flowpregel.checkpoint.call_output import CallOutput
 from flowpregel.checkpoint.layout import digest
 from flowpregel.checkpoint.lmdb import LMDBSaver

@@ -1,4 +1,4 @@
-// The numbers of a call that were measured beside its duration: a row of `_inspection/call_numbers.py`
+// The numbers of a call that were measured beside its duration: a row of `_inspection/call_rows.py`
 // each, with a short label for columns. A test compares the two tables.
 
 import { bytes, count, seconds } from "./format.js";

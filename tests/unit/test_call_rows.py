@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowpregel._core.ids import Cost
-from flowpregel._inspection.call_numbers import CALL_NUMBERS, CallNumber
-from flowpregel._inspection.tasks import CallRow
+from flowpregel._inspection.call_rows import CALL_NUMBERS, CallNumber, CallRow
 from flowpregel.cli.wording import number_text
 
 
