@@ -5,6 +5,7 @@ LangGraph's, and back.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from importlib import import_module
 from typing import Any
 
@@ -25,7 +26,7 @@ def to_foreign(value: Any) -> Any:
         return types.Overwrite(value.value)
     timeout = value.timeout
     if timeout is not None:
-        timeout = types.TimeoutPolicy(**vars(timeout))
+        timeout = types.TimeoutPolicy(**_set_fields(timeout))
     return types.Send(
         value.node,
         value.arg,
@@ -75,12 +76,19 @@ def from_foreign(value: Any) -> Any:
 
 def _timeout_of(policy: Any) -> TimeoutPolicy | None:
     """Return a timeout policy of LangGraph as a `TimeoutPolicy` of flowpregel."""
-    if not policy:
-        return None
-    fields = {}
-    for name in TimeoutPolicy.__dataclass_fields__:
-        fields[name] = getattr(policy, name)
-    return TimeoutPolicy(**fields)
+    return TimeoutPolicy(**_set_fields(policy)) if policy else None
+
+
+def _set_fields(policy: Any) -> dict[str, Any]:
+    """Return the fields of a timeout policy that differ from their defaults. The other
+    fields are left out, because the policy of the other library may lack them.
+    """
+    values: dict[str, Any] = {}
+    for field in fields(policy):
+        value = getattr(policy, field.name)
+        if value != field.default:
+            values[field.name] = value
+    return values
 
 
 def _with_items(
