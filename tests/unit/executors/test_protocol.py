@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowpregel.executors.processes.wire import protocol
+from flowpregel._core.ids import Cost, Span
+from flowpregel.executors.processes.wire import messages, protocol
 from flowpregel.executors.processes.wire.protocol import (
     HEADER,
     LONGEST,
@@ -80,3 +81,12 @@ def test_a_length_that_cannot_be_is_refused() -> None:
 
     with pytest.raises(GarbageError):
         list(Parser(MARK, UP).feed(header))
+
+
+def test_each_field_of_the_cost_of_an_attempt_arrives() -> None:
+    cost = Cost(*range(1, len(Cost._fields) + 1))
+
+    head = messages.unpack_head(messages.pack_head(Span(5, 2.0, "", cost=cost)))
+
+    assert cost == head.span.cost
+    assert list(map(type, Cost())) == list(map(type, head.span.cost))

@@ -236,7 +236,10 @@ def _job_parts(
 
 # ------------------------------------------------ outcomes
 
-_ENDED_HEAD: Final = Struct("<qf fQ IHI")
+_COST_CODES: Final = {float: "f", int: "Q"}
+"""The codes of `struct` for the types of the fields of a `Cost`."""
+_COST_FORMAT: Final = "".join(_COST_CODES[type(number)] for number in Cost())
+_ENDED_HEAD: Final = Struct(f"<qf {_COST_FORMAT} IHI")
 """The format of the numbers with which the body of an ENDED message begins: the start
 and the duration of the attempt, the fields of the `Cost`, and the lengths in bytes of
 the three parts that follow. These are the ids of failed calls, and the fields and the
