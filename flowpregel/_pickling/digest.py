@@ -156,7 +156,8 @@ def has_plain_values(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
 
 def _reduced(value: Any) -> str | tuple[Any, ...]:
     """Return the reduction that pickle would make of *value*: the function that
-    rebuilds it, and the arguments of that function. Only that of enums is different.
+    rebuilds it, and the arguments of that function. Only the reduction of an enum
+    differs from pickle's.
     """
     if isinstance(value, enum.Flag) and value.name not in type(value).__members__:
         members = [member for member in type(value) if member in value]

@@ -26,7 +26,7 @@ class ClusterExecutor(PoolExecutor):
         pool: The pool of all these machines.
         ship: The modules and packages (or their names) that the machines lack, so that
             their code is sent with the tasks. A module of the user's own project is
-            added by itself when a machine reports it as missing.
+            added automatically when a machine reports that it is missing.
 
     Raises:
         ConfigurationError: *ship* names a module that does not exist.

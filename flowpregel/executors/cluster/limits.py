@@ -1,4 +1,4 @@
-"""The named limits of an executor on a cluster. The coordinator keeps to them for all
+"""The named limits of an executor on a cluster. The coordinator enforces them for all
 machines together.
 """
 

@@ -72,8 +72,8 @@ def allocation_size(
     """Return the size of the allocation that the engine must reserve for a task with
     *needs*, or None if the engine tracks none of the task's resources.
 
-    If the memory is only an estimate, it is not in the allocation. The coordinator
-    alone keeps to it.
+    If the memory is only an estimate, it is not in the allocation. Only the coordinator
+    takes the estimate into account.
 
     Args:
         hosts: The machines.

@@ -12,8 +12,8 @@
 A task that a machine cannot unpickle has not begun, so it may be sent again. Its bytes
 are unpacked and packed again. They are not made from the job again, because the caller
 may have changed the arguments since the call. A module of an installed package is not
-sent by itself, because its code may depend on other files and on C code. The user can
-name such a module with ``ship=``.
+sent automatically, because its code may depend on other files and on C code. The user
+can name such a module with ``ship=``.
 """
 
 from __future__ import annotations
