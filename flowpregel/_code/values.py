@@ -344,8 +344,9 @@ def reduced(value: Any) -> str | tuple[Any, ...]:
         # The memory layout of an array is not content, so a contiguous copy is read.
         value = value.copy()
     if issubclass(kind, set | frozenset):
-        # The items are returned as a frozenset, which is later written in a fixed
-        # order. Pickle would write a set as a list, in an order that depends on `hash`.
+        # The items of a set are returned as a frozenset, which is later written in a
+        # fixed order. Pickle would write a set as a list, in an order that depends on
+        # `hash`.
         return kind, (frozenset(value),), getattr(value, "__dict__", None)
     if isinstance(value, BaseException):
         return _reduced_error(value)

@@ -257,8 +257,9 @@ class _Routes:
         messages = part_of(state, "messages")
         calls = _unanswered(_recent(messages))
         if not calls or self.tools is None:
-            # The last message is the answer to a tool call. So a hook after the model
-            # has answered the call in place of the tool, and the model is called next.
+            # The last message is the answer to a tool call. This means that the hook
+            # after the model has answered the call in place of the tool, so the model
+            # is called next.
             is_answered = isinstance(messages[-1], ToolMessage)
             return self.entry if is_answered else self.end
         if not self.is_split:

@@ -63,8 +63,8 @@ class ToolCallRequest:
             ([], {})
         """
         request = replace(self, **changes)
-        # The class is checked, because a test outside of a graph may pass any object as
-        # the runtime.
+        # The class of the runtime is checked, because a test outside of a graph may
+        # pass any object as the runtime.
         if "state" in changes and isinstance(request.runtime, ToolRuntime):
             request.runtime = replace(request.runtime, state=request.state)
         return request

@@ -99,8 +99,8 @@ class ToolNode(Runnable[Any, Any]):
         wrap_tool_call: ToolCallWrapper | None = None,
         awrap_tool_call: AsyncToolCallWrapper | None = None,
     ) -> None:
-        # The attributes have the same names as LangGraph's, because packages read them,
-        # to make another node with the same options and more tools.
+        # The attributes of a node have the same names as in LangGraph, because packages
+        # read them, to make another node with the same options and more tools.
         self.name: str = name
         self.tags: Sequence[str] | None = tags
         self.tools_by_name: dict[str, BaseTool] = {}

@@ -226,8 +226,8 @@ class LeaseTable:
                 if not ours:
                     self._thread = None
                     return
-            # Errors are ignored, because the server may be available again before the
-            # leases expire.
+            # Errors of a renewal are ignored, because the server may be available again
+            # before the leases expire.
             with suppress(StoreError):
                 watched = self._renew(ours, watched)
 

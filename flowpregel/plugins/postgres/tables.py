@@ -40,8 +40,8 @@ KINDS = {
 _LARGEST = 1_000_000_000
 """The greatest size of a payload in bytes, a little below PostgreSQL's own limit."""
 _FIRST_PAGE, _LARGEST_PAGE = 16, 256
-# The statement takes an advisory lock. Otherwise two processes that create the store at
-# the same time would conflict in the server's catalogs.
+# The statement that creates the tables takes an advisory lock. Otherwise two processes
+# that create the store at the same time would conflict in the server's catalogs.
 MAKE = (
     """
     SELECT pg_advisory_xact_lock(1718382455);

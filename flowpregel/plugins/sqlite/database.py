@@ -378,8 +378,8 @@ class SQLiteDatabase:
             self._handles.writer = connection
         connections.check_application(connection, self.path)
         if not self.readonly:
-            # The mode is set each time, because a restored backup may have another
-            # mode.
+            # The journal mode is set each time, because a restored backup may have
+            # another mode.
             connection.execute("PRAGMA journal_mode = WAL").fetchone()
         return connections.header_of(connection)
 

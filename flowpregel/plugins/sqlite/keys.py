@@ -121,6 +121,7 @@ def seal_as_ours(path: str, options: StoreOptions) -> None:
         record = connections.header_of(connection)
         header, seal = accepted_header(record, path, options, readonly=False)
         # Another process may have sealed the store under our own key in the meantime.
+        # Then nothing needs to be done.
         if header.key != seal.id:
             reseal(connection, path, header.under(seal), seal, None)
 
