@@ -79,6 +79,23 @@ def test_two_programs_share_the_cpus(cluster: Any, tmp_path: Path) -> None:
     until(lambda: cluster.available_resources().get("CPU") == 2)
 
 
+def test_the_process_of_a_slot_does_not_import_flowpregel(cluster: Any) -> None:
+    """The slot occupies a CPU of Ray's while its process starts."""
+    from flowpregel.plugins.cluster.ray_slots import RaySlots, occupy_resources
+
+    def modules_after_slot(occupy: Any, keeper: Any) -> list[str]:
+        occupy(keeper, 1)
+        return [name for name in sys.modules if name.startswith("flowpregel")]
+
+    keeper = cluster.remote(RaySlots).options(num_cpus=0, max_concurrency=10).remote()
+    keeper.release.remote(1)
+    # No process of another test has this environment.
+    environment = {"env_vars": {"FLOWPREGEL_TEST": "modules of a slot"}}
+    function = cluster.remote(modules_after_slot).options(runtime_env=environment)
+
+    assert [] == cluster.get(function.remote(occupy_resources, keeper), timeout=500)
+
+
 @task(gpus=1)
 def meet_on_gpus(pipe: str, mode: str) -> str:
     """Wait until another task has opened the other end of a pipe."""

@@ -24,6 +24,13 @@ from flowpregel.executors.cluster import (
     limits_of_cluster,
     pool_host,
 )
+from flowpregel.plugins.cluster import ray_slots
+from flowpregel.plugins.cluster.ray_slots import (
+    RaySlots,
+    occupy_process,
+    occupy_resources,
+)
+from flowpregel.plugins.cluster.slot_processes import MOST_KEPT, SlotProcesses
 
 _CALLS: Final = 1000
 """The maximum number of batches and messages that the actor of a machine handles at the
@@ -33,8 +40,8 @@ _SLOTS: Final = 100_000
 """The maximum number of slots (Ray tasks that each occupy a CPU) of a coordinator at
 the same time.
 """
-_FORGET_AFTER: Final = 600.0
-"""Seconds after which `RaySlots` forgets a released slot that has not begun."""
+_TOUCH_SECONDS: Final = 0.05
+"""Seconds for which tasks without a CPU occupy several processes at the same time."""
 _IN_RAY: Final = {"gpus": "num_gpus", "memory": "memory"}
 """The names of flowpregel's resources, each with the name of the option of a Ray
 task.
@@ -42,6 +49,10 @@ task.
 _NO_MODULE: Final = re.compile(r"No module named '([\w.]+)'")
 _FUNCTION_ID: Final = uuid5(NAMESPACE_URL, "flowpregel-slot")
 """Ray's id for the function that slots execute, which is the same in all programs."""
+
+# A slot occupies a CPU while its process starts, which would take twice the time if the
+# process had to import flowpregel.
+ray.cloudpickle.register_pickle_by_value(ray_slots)
 
 
 class RayExecutor(ClusterExecutor):
@@ -122,6 +133,10 @@ class RayPool(RemotePool):
         """
         named_limits = limits_of_cluster(limits, limits_scope)
         super().__init__("ray", timeout, limits=named_limits)
+        self._processes = SlotProcesses(
+            self.loop.call_at,
+            partial(touch_processes, touch_functions()),
+        )
 
     def machines(self) -> Mapping[str, int] | None:
         machines = {}
@@ -147,6 +162,8 @@ class RayPool(RemotePool):
             addresses,
             {"num_cpus": 1},
         )
+        for slot in slots:
+            self._processes.request(slot)
 
     def booked_resources(self, address: str = "") -> Collection[str]:
         return _IN_RAY.keys()
@@ -219,6 +236,7 @@ class RayPool(RemotePool):
             self.loop.call(self._lose_slots)
             return
         for slot, address, gpus in begun.result():
+            self.loop.call(partial(self._processes.begin, slot, address))
             self.slot_begun(
                 slot,
                 address,
@@ -234,6 +252,7 @@ class RayPool(RemotePool):
         error = ExecutorUnavailableError("the actor that knows the slots is lost")
         for slot, result in list(self._slots_in_ray.items()):
             ray.cancel(result)
+            self._processes.end(slot)
             self.slot_ended(
                 slot,
                 error,
@@ -252,6 +271,7 @@ class RayPool(RemotePool):
         error = None if result.cancelled() else result.exception()
         if error is None:
             return
+        self.loop.call(partial(self._processes.end, slot))
         self.slot_ended(
             slot,
             import_error_in(error),
@@ -262,6 +282,7 @@ class RayPool(RemotePool):
         slot: int,
         address: str,
     ) -> None:
+        self._processes.end(slot)
         if address:
             self._slots_in_ray.pop(
                 slot,
@@ -338,6 +359,47 @@ class RayPool(RemotePool):
         self._actors.clear()
 
 
+def touch_functions() -> list[Any]:
+    """Return remote functions of Ray for `touch_processes`, one for each process that
+    is kept on a machine.
+
+    Ray gives the next call of the same function to the process that has just ended the
+    first one. Different functions are given to different processes.
+    """
+    return [ray.remote(occupy_process) for _ in range(MOST_KEPT)]
+
+
+def touch_processes(
+    functions: Sequence[Any],
+    address: str,
+    number: int,
+) -> list[Future[Any]]:
+    """Use idle processes on a machine for a moment, so that Ray does not end them.
+
+    Args:
+        functions: The functions to run there, as `touch_functions` returns them.
+        address: The machine's address.
+        number: The number of processes.
+
+    Returns:
+        The futures of the Ray tasks in these processes. They take no CPU.
+    """
+    options = {
+        "name": "flowpregel-touch",
+        "num_cpus": 0,
+        "max_retries": 0,
+        "enable_task_events": False,
+        "scheduling_strategy": _on_node(address),
+    }
+    # The tasks must run at the same time to be in different processes.
+    seconds = _TOUCH_SECONDS if number > 1 else 0.0
+    futures = []
+    for function in functions[:number]:
+        task = function.options(**options)
+        futures.append(task.remote(seconds).future())
+    return futures
+
+
 def settle_answer(answer: Future[Any], result: Future[Any]) -> None:
     """Give *answer* the result or the error of *result*, a done future of Ray."""
     if not answer.set_running_or_notify_cancel():
@@ -362,67 +424,6 @@ def import_error_in(error: BaseException) -> BaseException:
 
 def _on_node(address: str) -> NodeAffinitySchedulingStrategy:
     return NodeAffinitySchedulingStrategy(address, soft=False)
-
-
-class RaySlots:
-    """The actor that tracks which slots of a coordinator have begun, and lets them end.
-
-    It needs no CPU, so it may be on any machine.
-    """
-
-    def __init__(self) -> None:
-        self._begun: list[tuple[int, str, Sequence[str]]] = []
-        self._has_begun = asyncio.Event()
-        self._ends: dict[int, asyncio.Event] = {}
-
-    async def hold(
-        self,
-        slot: int,
-        address: str,
-        gpus: Sequence[str],
-    ) -> None:
-        """Record that *slot* has begun, and return when the coordinator releases it."""
-        end = self._ends.setdefault(slot, asyncio.Event())
-        self._begun.append((slot, address, gpus))
-        self._has_begun.set()
-        await end.wait()
-        self._ends.pop(slot, None)
-
-    async def release(
-        self,
-        slot: int,
-    ) -> None:
-        """Let *slot* end. If it has not begun, it ends when it begins."""
-        self._ends.setdefault(slot, asyncio.Event()).set()
-        # Most slots that are released before they begin were cancelled, and never
-        # begin. So the slot is forgotten after some time.
-        loop = asyncio.get_running_loop()
-        loop.call_later(_FORGET_AFTER, self._ends.pop, slot, None)
-
-    async def begun(self) -> list[tuple[int, str, Sequence[str]]]:
-        """Return the slots that have begun since the last call, with the addresses of
-        their machines and the names of their GPUs, as soon as there are some.
-        """
-        await self._has_begun.wait()
-        self._has_begun.clear()
-        begun = self._begun
-        self._begun = []
-        return begun
-
-
-def occupy_resources(
-    keeper: Any,
-    slot: int,
-) -> None:
-    """Occupy the CPU, or the GPUs and memory, that Ray has given this Ray task, until
-    the coordinator releases the slot or allocation.
-    """
-    context = ray.get_runtime_context()
-    address = context.get_node_id()
-    gpus = context.get_accelerator_ids()["GPU"]
-    # `ray.get` is not used, because it would lend the CPU to other Ray tasks while it
-    # waits.
-    keeper.hold.remote(slot, address, gpus).future().result()
 
 
 def slot_function() -> Any:
