@@ -30,6 +30,9 @@ class DaskCluster:
             "--port",
             str(PORT),
             "--no-dashboard",
+            # Its HTTP server would take the port that others' dashboards have.
+            "--dashboard-address",
+            ":0",
             "--no-show",
             log=folder / "scheduler.log",
         )

@@ -8,11 +8,14 @@ import asyncio
 import os
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from types import ModuleType
 from typing import Any, Final, Literal
+from uuid import uuid4
 from weakref import WeakValueDictionary
 
+import distributed
 from distributed import Client, get_worker, secede
 from distributed.protocol import to_serialize
 from distributed.security import Security
@@ -341,14 +344,37 @@ class DaskPool(RemotePool):
         return asyncio.run_coroutine_threadsafe(work, loop)
 
     def put_buffer(self, address: str, data: memoryview) -> Any:
-        scattering = self.client.scatter(
-            data.cast("B"),
-            workers=[address],
-            hash=False,
-            direct=self._is_direct,
-            asynchronous=True,
-        )
-        return self._begin(scattering)
+        return self._begin(self._send_buffer(address, data.cast("B")))
+
+    async def _send_buffer(self, address: str, data: memoryview) -> Any:
+        """Send a buffer to a Dask worker, and return its future in Dask."""
+        key = f"flowpregel-buffer-{uuid4().hex}"
+        try:
+            futures = await self.client.scatter(
+                {key: data},
+                workers=[address],
+                direct=self._is_direct,
+                asynchronous=True,
+            )
+        except Exception:
+            await self._forget_buffer(key)
+            raise
+        return futures[key]
+
+    async def _forget_buffer(self, key: str) -> None:
+        """Let Dask delete what it has noted of a buffer whose worker ended meanwhile.
+
+        In this case the scheduler has a task for the buffer that no client wants, and
+        keeps it. It deletes a task when the last client that wants it releases it, so
+        this client wants the task for a moment.
+        """
+        with suppress(OSError):  # The scheduler may have ended, too.
+            await self.client.scheduler.update_data(
+                who_has={key: []},
+                nbytes={},
+                client=self.client.id,
+            )
+            distributed.Future(key, self.client).release()
 
     def run_batch(
         self,

@@ -205,6 +205,40 @@ def test_an_idle_program_has_no_slot(client: Any) -> None:
         assert 2 == executor.submit(abs, -2).result(60)
 
 
+def lose_worker_of_next_data(dask_scheduler: Any) -> None:
+    """Let the next worker that gets data end before the scheduler has noted the data.
+
+    The scheduler of the tests is in this process.
+    """
+    from distributed import scheduler
+
+    send = scheduler.scatter_to_workers
+
+    async def send_and_lose_worker(workers: Any, data: Any, rpc: Any) -> Any:
+        scheduler.scatter_to_workers = send
+        sent = await send(workers, data, rpc)
+        await dask_scheduler.remove_worker(workers[0], stimulus_id="end-of-worker")
+        return sent
+
+    scheduler.scatter_to_workers = send_and_lose_worker
+
+
+def test_a_worker_that_ends_while_it_gets_data_leaves_nothing_in_the_cluster() -> None:
+    """The scheduler has no task for the data when the executor is closed."""
+    from distributed import Client
+
+    with (
+        local_cluster() as client,
+        Client(client.cluster, direct_to_workers=False) as client_of_program,
+    ):
+        with executor_on(client_of_program) as executor:
+            client.run_on_scheduler(lose_worker_of_next_data)
+
+            assert 1 << 20 == executor.submit(len, bytes(1 << 20)).result(60)
+
+        until(lambda: client.run_on_scheduler(names_in_scheduler)[2] == [])
+
+
 def test_the_task_of_a_retired_worker_begins_again_elsewhere(
     tmp_path: Path,
 ) -> None:
