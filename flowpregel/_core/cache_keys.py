@@ -95,9 +95,10 @@ def shared_outcome(
     claim.is_busy = writes is BUSY and not _is_within(task, claim.key)
     if writes is None or writes is BUSY:
         return None
+    # The task has no claim on the result: the result exists, or could not be looked up.
+    task.attempt.cache = None
     if isinstance(writes, Raised):
         return writes
-    task.attempt.cache = None
     preview = Preview(arguments_preview(task))
     task.attempt.span = Span(now, 0.0, "cache", preview=preview)
     return Returned(tuple(writes))

@@ -66,7 +66,7 @@ waiting tasks are withdrawn.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -192,8 +192,7 @@ class Superstep:
         if self._deadline is not None and self.open_tasks:
             self._check_deadline(self._deadline, wakeup)
         if self._shared:
-            run.outbox.effects.append(effects.CacheStore(self._shared))
-            self._shared = {}
+            self._queue_shared()
         at_once = self._effects
         self._effects = []
         if self._lookups:
@@ -310,36 +309,37 @@ class Superstep:
         """Stop the running tasks among *task_ids*, and withdraw the waiting tasks."""
         running = self.open_tasks
         ending = [running[task_id] for task_id in task_ids if task_id in running]
-        waiting = self._waiting.take([task.id for task in ending])
-        waiting |= self._take_lookups(ending)
+        waiting = self._take_waiting({task.id for task in ending})
         for task in ending:
             body = task.attempt.body
             if task.id in waiting:
-                self._note_withdrawn(task)
-                self._settle(task, Withdrawn())
+                self._withdraw(task)
             elif body is None or body.outcome is None:
                 self._effects.append(effects.Cancel(task.id, kill, leave))
 
-    def _take_lookups(self, tasks: Sequence[Task]) -> set[str]:
-        """Remove those of *tasks* whose results are about to be looked up, and return
-        their ids.
+    def _take_waiting(self, task_ids: Set[str]) -> set[str]:
+        """Let the tasks among *task_ids* that wait, or whose results would be looked up
+        in this wake-up, wait no longer, and return their ids.
         """
-        task_ids = {task.id for task in tasks}
-        lookups = self._lookups
-        self._lookups = [task for task in lookups if task.id not in task_ids]
-        removed = [task for task in lookups if task.id in task_ids]
-        for task in removed:
-            # The lookup would have claimed the result. If there is a claim, it belongs
-            # to another task, and must not be released.
-            task.attempt.cache = None
-        return {task.id for task in removed}
+        waiting = self._waiting.take(task_ids)
+        lookups: list[Task] = []
+        for task in self._lookups:
+            if task.id in task_ids:
+                # The task has not claimed the result yet, so it must not release it.
+                task.attempt.cache = None
+                waiting.add(task.id)
+            else:
+                lookups.append(task)
+        self._lookups = lookups
+        return waiting
 
-    def _note_withdrawn(self, task: Task) -> None:
-        """Take *task* out of the count of executed calls, if it is a call that waited
-        and never started.
+    def _withdraw(self, task: Task) -> None:
+        """Settle a task that waits, or must not start, as withdrawn. A call that never
+        started is taken out of the count of executed calls.
         """
         if task.parent is not None and task.attempt.first_started is None:
             self.run.replay.report.executed -= not task.node.hidden
+        self._settle(task, Withdrawn())
 
     # ------------------------------------------------------------ events
 
@@ -430,7 +430,7 @@ class Superstep:
         assert task.origin is not None
         record = task.origin.record
         if run.stopped is not None:
-            self._settle(task, Withdrawn())
+            self._withdraw(task)
         elif record and not run.replay.is_empty() and unmatched(run, caller, record):
             # Some recorded calls were matched by no call yet. So this call waits: if
             # other calls of the same task follow at once and match these records, this
@@ -533,6 +533,8 @@ class Superstep:
                 raise
             entries |= dict.fromkeys(keys, Raised(error))
         self._use_entries(tasks, entries, now)
+        if self._shared:
+            self._queue_shared()
         at_once = self._effects
         self._effects = []
         yield from at_once
@@ -659,13 +661,24 @@ class Superstep:
             self._resolve(task, outcome)
 
     def _share(self, task: Task, claim: CacheClaim, outcome: Outcome) -> None:
-        """Put the result of a settled task into the cache. If there is no result,
+        """Offer the result of a settled task to the cache. If there is no result,
         release the *claim* of the task.
         """
         if claim.is_busy:
             return
-        entry = claim.writes or task.attempt.writes, claim.ttl
-        self._shared[claim.key] = entry if isinstance(outcome, Returned) else None
+        if not isinstance(outcome, Returned):
+            self._shared[claim.key] = None
+            return
+        writes = claim.writes or task.attempt.writes
+        self._shared[claim.key] = writes, claim.ttl
+
+    def _queue_shared(self) -> None:
+        """Add the effect that puts the results of settled tasks into the cache to the
+        effects that follow the commit.
+        """
+        share = effects.CacheStore(self._shared)
+        self._shared = {}
+        self.run.outbox.effects.append(share)
 
     def _settle_raised(self, task: Task, outcome: Raised) -> None:
         """Store the failure of a task, and start its handler or end the run."""
