@@ -60,9 +60,10 @@ def run_program(program: Program, options: Options, user_input: Any) -> Steps:
         Exception: A task raised the error, and is not tried again.
     """
     steps = _steps(program, options, user_input)
-    if tracing.make_tracer is None:
+    make_tracer = tracing.make_tracer
+    if make_tracer is None:
         return steps
-    return tracing.traced_steps(steps, program, options)
+    return tracing.traced_steps(steps, make_tracer, program, options)
 
 
 def _steps(program: Program, options: Options, user_input: Any) -> Steps:

@@ -164,11 +164,15 @@ def set_tracer(tracer: MakeTracer | None) -> None:
     make_tracer = tracer
 
 
-def traced_steps(steps: Steps, program: Program, options: Options) -> Steps:
-    """Yield the effects in *steps* (the generator of a run), and report them to a new
-    tracer.
+def traced_steps(
+    steps: Steps,
+    make: MakeTracer,
+    program: Program,
+    options: Options,
+) -> Steps:
+    """Yield the effects in *steps* (the generator of a run), and report them to the
+    tracer that *make* returns.
     """
-    assert make_tracer is not None
     address = options.address
     run = TracedRun(
         name=program.name,
@@ -176,7 +180,7 @@ def traced_steps(steps: Steps, program: Program, options: Options) -> Steps:
         thread_id=None if address is None else address.thread_id,
         namespace=options.namespace,
     )
-    trace = _Trace(make_tracer(run))
+    trace = _Trace(make(run))
     try:
         result = yield from observed_steps(steps, trace)
     except Exception as error:

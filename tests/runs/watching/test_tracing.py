@@ -9,6 +9,8 @@ import pytest
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.func import entrypoint, task
 from flowpregel.tracing import CallEnd, RunTracer, TracedCall, TracedRun, set_tracer
+from tests.crash_driver import CrashDriver
+from tests.unit.core.programs import node, program
 
 
 class NotedRun(RunTracer):
@@ -82,3 +84,16 @@ def test_a_run_after_the_tracer_was_removed_is_not_traced(notes: list[str]) -> N
     study.run(4, id="four")
 
     assert [] == notes
+
+
+def test_a_tracer_that_is_removed_before_the_first_effect_still_traces_the_run(
+    notes: list[str],
+) -> None:
+    """A nested run, for example, may wait for its turn before its first effect."""
+    steps = CrashDriver(program(node("n")), None).start(1)
+    set_tracer(None)
+
+    next(steps)
+
+    assert ["run p of None begins", "n begins, called by None"] == notes
+    steps.close()
