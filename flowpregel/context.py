@@ -308,7 +308,7 @@ class Scope:
         if self.question is not None:
             raise self.question
         if self.job.task.attempt.questions is not None:
-            self.asked_questions().note_unused()
+            self.asked_questions().notify_unused()
             self.emit_notices()
 
     def emit_notices(self) -> None:

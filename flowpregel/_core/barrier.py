@@ -136,14 +136,22 @@ def barrier_of(tasks: Iterable[Task]) -> list[TaskOutput]:
     """Return the outputs of *tasks*, in the order in which they are applied."""
     outputs: list[TaskOutput] = []
     for task in tasks:
-        # Channels triggered the failed task, and none triggered the error handler. So
-        # the triggers of the failed task are marked as seen, and the handler's writes
-        # are applied at the position of the failed task.
-        handled = task.parent if task.kind is Kind.HANDLER else None
-        source = task if handled is None else handled
-        triggers = task.triggers if handled is None else ()
-        order = source.kind, task.path
-        outputs.append(TaskOutput(task.attempt.writes, task.node.name, triggers, order))
+        kind = task.kind
+        triggers = task.triggers
+        if kind is Kind.HANDLER:
+            # Channels triggered the failed task, and none triggered the error handler.
+            # So the triggers of the failed task are marked as seen, and the handler's
+            # writes are applied at the position of the failed task.
+            assert task.parent is not None
+            kind = task.parent.kind
+            triggers = ()
+        output = TaskOutput(
+            writes=task.attempt.writes,
+            reader=task.node.name,
+            triggers=triggers,
+            order=(kind, task.path),
+        )
+        outputs.append(output)
     outputs.sort(key=attrgetter("order"))
     return outputs
 
@@ -170,7 +178,7 @@ def apply(
     triggers = _mark_seen(state, outputs)
     for name in triggers & program.consuming:
         if state.channels[name].consume():
-            _note_change(state, name, update)
+            _mark_changed(state, name, update)
     for name, values in _writes_by_channel(outputs).items():
         channel = state.channels[name]
         previous = state.versions.get(name)
@@ -183,10 +191,10 @@ def apply(
             raise
         update.written.add(name)
         if is_changed:
-            _note_change(state, name, update)
+            _mark_changed(state, name, update)
             if name in program.deltas:
                 delta = Delta(previous, tuple(values))
-                _note_delta(state, program.deltas[name], delta, update)
+                _add_delta(state, program.deltas[name], delta, update)
     if triggers:
         _end_superstep(program, state, update)
     return update
@@ -231,11 +239,11 @@ def _end_superstep(
     """
     for name in (program.ticking & state.available) - update.written:
         if state.channels[name].update(()):
-            _note_change(state, name, update)
+            _mark_changed(state, name, update)
     if TASKS not in update.updated and update.updated.isdisjoint(program.triggers):
         for name in program.finishing:
             if state.channels[name].finish():
-                _note_change(state, name, update)
+                _mark_changed(state, name, update)
 
 
 def changing(
@@ -256,13 +264,16 @@ def _writers_of(channel: str, outputs: Sequence[TaskOutput]) -> str:
     """Return the writers of *channel*, for a message."""
     writers = []
     for output in outputs:
-        if any(name == channel for name, _ in output.writes):
-            is_task = output.reader != ""
-            writers.append(repr(output.reader) if is_task else "the run's own command")
+        if not any(name == channel for name, _ in output.writes):
+            continue
+        writer = "the run's own command"
+        if output.reader:
+            writer = repr(output.reader)
+        writers.append(writer)
     return ", ".join(writers)
 
 
-def _note_delta(
+def _add_delta(
     state: RunState,
     channel: DeltaChannel[Any, Any],
     delta: Delta,
@@ -282,7 +293,7 @@ def _note_delta(
         update.deltas[name] = delta
 
 
-def _note_change(
+def _mark_changed(
     state: RunState,
     name: str,
     update: Update,
@@ -454,12 +465,12 @@ def _planned_task(
     name = f"{step.namespace}|{node.name}" if step.namespace else node.name
     task_id = ids.task_id(step.checkpoint_id, name, step.step, path, *triggers)
     return Task(
-        task_id,
-        node,
-        kind,
-        value,
-        path,
-        triggers,
+        id=task_id,
+        node=node,
+        kind=kind,
+        input=value,
+        path=path,
+        triggers=triggers,
         namespace=f"{name}:{task_id}",
         timeout=node.timeout,
     )

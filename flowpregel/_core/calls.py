@@ -16,7 +16,7 @@ from flowpregel._core.body_calls import BodyCalls, CallFailure
 from flowpregel._core.chunks import ItemOutcomes
 from flowpregel._core.effects import Call, CancelCall, SaveState, StepContext
 from flowpregel._core.ids import NOWHERE, CallRecord
-from flowpregel._core.provenance import note_failed
+from flowpregel._core.provenance import add_failed_attempt
 from flowpregel._core.records import (
     Kind,
     Outcome,
@@ -64,10 +64,12 @@ def plan_call(
     Returns:
         None if the call is answered at once, or is one of the tasks *running*.
     """
-    body = caller.attempt.body
+    body: BodyCalls | None = caller.attempt.body
     if body is None:
         may_repeat = call.may_repeat or bool(caller.node.retry)
-        body = caller.attempt.body = BodyCalls(may_repeat)
+        body = BodyCalls(may_repeat)
+        caller.attempt.body = body
+    node = call.node
     task_id, record = identify_call(run, caller, call, step)
     outcome: Outcome | None = None
     # A record is looked up only if the run has stored writes, or the body may make the
@@ -82,7 +84,7 @@ def plan_call(
         run.outbox.resolve(call, outcome)
         return None
     if record is not None:
-        recorded_calls.note_use(run, body, record, record.code)
+        recorded_calls.count_use(run, body, record, record.code)
     task = call_task(caller, call, step, task_id, record)
     same = running.get(task_id)
     if same is not None:
@@ -91,10 +93,11 @@ def plan_call(
         return None
     assert task.origin is not None
     if task.origin.depth > DEEPEST:
-        failure = fail_call(task, too_deep(task.name))
+        failure = fail_call(task, too_deep(node.name))
         run.outbox.resolve(call, failure)
         return None
-    run.replay.report.executed += not task.node.hidden
+    if not node.hidden:
+        run.replay.report.executed += 1
     body.running += 1
     return task
 
@@ -123,13 +126,23 @@ def identify_call(
         body.caller = recorded_calls.digest_of_caller(caller)
     if key.unseen:
         run.replay.report.unseen[key.name] = key.unseen
-    question = key[:2]
-    occurrence = sequence.occurrences.get(question, 0)
-    sequence.occurrences[question] = occurrence + 1
-    position = sequence.position if key.is_placed else NOWHERE
-    record = CallRecord(*key[:4], position, body.caller, key.files)
-    sequence.position += key.is_placed
-    return ids.task_id(*step_parts, *question, occurrence), record
+    position = NOWHERE
+    if key.is_placed:
+        position = sequence.position
+        sequence.position = position + 1
+    record = CallRecord(
+        name=key.name,
+        arguments=key.arguments,
+        code=key.code,
+        text=key.text,
+        position=position,
+        caller=body.caller,
+        files=key.files,
+    )
+    group = record.name, record.arguments
+    occurrence = sequence.occurrences.get(group, 0)
+    sequence.occurrences[group] = occurrence + 1
+    return ids.task_id(*step_parts, *group, occurrence), record
 
 
 def call_task(
@@ -145,28 +158,31 @@ def call_task(
     index = sequence.call_count - 1
     position: tuple[object, ...] = (index,)
     if record is not None:
-        question = record[:2]
-        position = (*question, sequence.occurrences[question] - 1)
+        group = record.name, record.arguments
+        occurrence = sequence.occurrences[group] - 1
+        position = (*group, occurrence)
     if node.role == "graph":
         namespace = _next_graph_namespace(caller)
     else:
         name = f"{step.namespace}|{node.name}" if step.namespace else node.name
         namespace = f"{name}:{task_id}"
+    depth = 1 if caller.origin is None else caller.origin.depth + 1
+    sources = () if call.key is None else call.key.sources
     origin = TaskOrigin(
-        record,
-        (*caller.stream, *position),
-        1 if caller.origin is None else caller.origin.depth + 1,
-        call.variables,
-        call.code,
-        [call],
-        () if call.key is None else call.key.sources,
+        record=record,
+        stream=(*caller.stream, *position),
+        depth=depth,
+        variables=call.variables,
+        code=call.code,
+        waiting=[call],
+        sources=sources,
     )
     return Task(
-        task_id,
-        node,
-        Kind.CALL,
-        call.arguments,
-        ids.call_path(caller.path, index),
+        id=task_id,
+        node=node,
+        kind=Kind.CALL,
+        input=call.arguments,
+        path=ids.call_path(caller.path, index),
         namespace=namespace,
         parent=caller,
         timeout=node.timeout,
@@ -319,9 +335,9 @@ def fail_call(task: Task, error: BaseException) -> Raised:
     # The error is kept only if the present attempt of the body made the call. If only
     # an earlier attempt made it, this attempt must not raise its error.
     is_of_attempt = any(call.attempt == parent.number for call in task.origin.waiting)
-    body.failures[task.id] = CallFailure(
-        task, error if is_of_attempt else None, is_late=body.outcome is not None
-    )
+    kept_error = error if is_of_attempt else None
+    is_late = body.outcome is not None
+    body.failures[task.id] = CallFailure(task, kept_error, is_late)
     records.add_failed_calls(error, (task.id,))
     return Raised(error)
 
@@ -376,11 +392,11 @@ def final_outcome(body: BodyCalls, outcome: Outcome) -> Outcome:
         )
         outcome = Raised(error)
     if isinstance(outcome, Raised) and not body.running:
-        _note_others(outcome.error, list(unseen))
+        _mention_others(outcome.error, list(unseen))
     return outcome
 
 
-def _note_others(error: BaseException, unseen: Sequence[Task]) -> None:
+def _mention_others(error: BaseException, unseen: Sequence[Task]) -> None:
     """Add a note to *error* that lists the calls in *unseen* that failed with other
     errors.
     """
@@ -411,7 +427,7 @@ def note_of(failed: Task) -> str:
     return f"{note} (attempt {failed.attempt.number}{worker})"
 
 
-def delay(
+def retry_delay(
     run: Run,
     task: Task,
     outcome: Outcome,
@@ -423,10 +439,18 @@ def delay(
     if not isinstance(outcome, Raised):
         has_answer = answering.answer_first_question(run, task, outcome)
         return 0.0 if has_answer else None
-    task.attempt.deaths += isinstance(outcome.error, _DEATHS)
+    if isinstance(outcome.error, _DEATHS):
+        task.attempt.deaths += 1
     items = outcome.items
     if items is None:
         return _delay_after(task, outcome.error, jitter)
+    return _delay_of_chunk(task, items, jitter)
+
+
+def _delay_of_chunk(task: Task, items: ItemOutcomes, jitter: float) -> float | None:
+    """Return the seconds until the next attempt of a chunk, or None if no item is
+    retried. Items that are not retried are marked as final for that attempt.
+    """
     delays: list[float] = []
     final = set(items.final)
     for position in items.due():
@@ -514,7 +538,7 @@ def begin_next_attempt(run: Run, task: Task, outcome: Outcome) -> None:
     if attempt.body is not None:
         attempt.body.restart()
     if isinstance(outcome, Raised):
-        note_failed(task, outcome.error)
+        add_failed_attempt(task, outcome.error)
         forget_uncaught(run, task, outcome)
         items = outcome.items
         if items is not None:

@@ -234,18 +234,26 @@ def _injection_of(parameter: inspect.Parameter, index: int) -> Injection | None:
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         return None
     names = _annotation_names(parameter.annotation)
-    allowed = _INJECTED[parameter.name]
-    is_store = parameter.name == "store" and any(
-        name.endswith("Store") for name in names
-    )
-    if allowed and names and not names & allowed and not is_store:
+    if names and not _may_be_injected(parameter.name, names):
         return None
+    is_by_name = parameter.kind is parameter.KEYWORD_ONLY
     return Injection(
-        parameter.name,
-        None if parameter.kind is parameter.KEYWORD_ONLY else index,
-        parameter.default is parameter.empty,
-        not names or "None" in names or "Any" in names,
+        name=parameter.name,
+        index=None if is_by_name else index,
+        required=parameter.default is parameter.empty,
+        optional=not names or "None" in names or "Any" in names,
     )
+
+
+def _may_be_injected(name: str, annotation: frozenset[str]) -> bool:
+    """Return whether a run fills in the parameter *name* if its annotation has these
+    class names.
+    """
+    allowed = _INJECTED[name]
+    if allowed == _ANY or annotation & allowed:
+        return True
+    # A store may be annotated with its own class, such as `LMDBStore`.
+    return name == "store" and any(part.endswith("Store") for part in annotation)
 
 
 def _annotation_names(annotation: Any) -> frozenset[str]:

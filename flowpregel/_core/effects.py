@@ -138,6 +138,10 @@ class Commit:
 
 CacheKey: TypeAlias = tuple[tuple[str, ...], str]
 """The namespace and the key under which the cache has a shared result."""
+CacheEntry: TypeAlias = tuple[Any, float | None]
+"""The writes of a task whose result is shared, and the seconds until they expire (None
+if they never expire).
+"""
 BUSY: Final = object()
 """The reply for a shared result that another task or run is still computing."""
 LOOK_AGAIN: Final = 50_000_000
@@ -166,9 +170,9 @@ class CacheStore:
     None.
     """
 
-    entries: Mapping[CacheKey, tuple[Any, float | None] | None]
-    """The writes and the seconds until they expire, by key. If the value of a key is
-    None, only the claim on the key is released.
+    entries: Mapping[CacheKey, CacheEntry | None]
+    """The results by key. If the value of a key is None, only the claim on the key is
+    released.
     """
 
 

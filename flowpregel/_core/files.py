@@ -1,10 +1,10 @@
 """The files among the arguments of calls: their digests, and their changes. Files are
 compared by content.
 
-A `File` adds itself to a list while its digest is computed. The noted files are stored
-with the call, or with the input, so that a message can name a file that has changed
-since. The files in the arguments of a node's calls are stored with the node's writes,
-among the used results.
+A `File` adds itself to a list while its digest is computed. The collected files are
+stored with the call, or with the input, so that a message can name a file that has
+changed since. The files in the arguments of a node's calls are stored with the node's
+writes, among the used results.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_FILES = 1_000
 """The greatest number of used files that are stored with a node's writes. Further files
 are left out.
 """
-_NOTED: ContextVar[list[FileContent] | None] = ContextVar(
+_COLLECTED: ContextVar[list[FileContent] | None] = ContextVar(
     "flowpregel_files", default=None
 )
 
@@ -46,32 +46,32 @@ def file_content(
     )
 
 
-def note_file(
+def collect_file(
     path: str,
     digest: str,
     size: int,
 ) -> None:
     """Add a file to the list of files of the digest that is being computed."""
-    noted = _NOTED.get()
+    collected = _COLLECTED.get()
     content = file_content(
         path,
         digest,
         size,
     )
-    if noted is not None and content not in noted:
-        noted.append(content)
+    if collected is not None and content not in collected:
+        collected.append(content)
 
 
 def with_files(
     take_digest: Callable[[], Value],
 ) -> tuple[Value, tuple[FileContent, ...]]:
-    """Return the result of *take_digest*, and the files that it noted."""
-    noted: list[FileContent] = []
-    token = _NOTED.set(noted)
+    """Return the result of *take_digest*, and the files that it collected."""
+    collected: list[FileContent] = []
+    token = _COLLECTED.set(collected)
     try:
-        return take_digest(), tuple(noted)
+        return take_digest(), tuple(collected)
     finally:
-        _NOTED.reset(token)
+        _COLLECTED.reset(token)
 
 
 def changed_files(

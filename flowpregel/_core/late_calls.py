@@ -103,7 +103,7 @@ class FailedBodies:
                 body.deadline = now + TIME_TO_END
 
 
-def note_left_behind(
+def notify_left_behind(
     run: Run,
     task: Task,
     outcome: Withdrawn,
@@ -112,7 +112,7 @@ def note_left_behind(
     it.
     """
     if outcome.goes_on:
-        run.outbox.note(
+        run.outbox.notify(
             f"{task.call} cannot be stopped where it runs: it continues there, but "
             "its result will not be recorded"
         )
@@ -127,10 +127,11 @@ def _add_note(
     texts = ", ".join(task.call for task in late[:SHOWN_CALLS])
     if len(late) > SHOWN_CALLS:
         texts += ", ..."
-    stopped, results = "it was", "its result was"
+    consequence = "it was stopped; its result was not recorded"
     if len(late) > 1:
-        stopped, results = "they were", "their results were"
-    body.attempt.body.outcome.error.add_note(
+        consequence = "they were stopped; their results were not recorded"
+    error: BaseException = body.attempt.body.outcome.error
+    error.add_note(
         f"{texts} had not ended {grace:g} seconds later (stop_grace={grace:g}), so "
-        f"{stopped} stopped; {results} not recorded"
+        f"{consequence}"
     )

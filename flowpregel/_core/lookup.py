@@ -21,6 +21,7 @@ from contextlib import suppress
 from flowpregel._core import ids
 from flowpregel._core.body_calls import BodyCalls
 from flowpregel._core.effects import Call
+from flowpregel._core.equal_calls import CallGroup
 from flowpregel._core.ids import CallRecord
 from flowpregel._core.records import CALLED, Task, Write
 from flowpregel._core.replay import record_in
@@ -47,7 +48,7 @@ def find_recorded(
     """Return the recorded writes of a call that *caller* makes, or an empty sequence if
     there are none.
     """
-    writes = recorded_of(run, caller.attempt.body, task_id)
+    writes = recorded_writes(run, caller.attempt.body, task_id)
     if writes:
         return _of_same_code(run, caller, record, writes)
     if run.replay.is_empty():
@@ -75,39 +76,39 @@ def _of_same_code(
         own_writes: The writes recorded under the number of the call.
     """
     sequence = caller.attempt.body.sequence
-    question = record[:2]
-    number = sequence.occurrences[question] - 1
+    group = record.name, record.arguments
+    number = sequence.occurrences[group] - 1
     reordered = sequence.reordered
-    is_taken = reordered.is_taken(question, number)
+    is_taken = reordered.is_taken(group, number)
     if not is_taken and not _has_other_code(own_writes, record):
         return own_writes
-    for other in reordered.candidates(question, number):
-        writes = _equal_call(run, caller, question, other)
+    for other in reordered.candidates(group, number):
+        writes = _equal_call(run, caller, group, other)
         if not writes:
             break
         if finished_writes(writes) and not _has_other_code(writes, record):
-            reordered.note(question, number, other)
+            reordered.take(group, number, other)
             return writes
     if not is_taken:
         return own_writes
-    return _equal_call(run, caller, question, reordered.take_skipped(question))
+    return _equal_call(run, caller, group, reordered.take_skipped(group))
 
 
 def _equal_call(
     run: Run,
     caller: Task,
-    question: tuple[str, str],
+    group: CallGroup,
     number: int,
 ) -> Sequence[Write]:
     """Return the recorded writes of the call with this *number* among equal calls."""
-    task_id = _id_of_equal(run, caller, question, number)
-    return recorded_of(run, caller.attempt.body, task_id)
+    task_id = _id_of_equal(run, caller, group, number)
+    return recorded_writes(run, caller.attempt.body, task_id)
 
 
 def _id_of_equal(
     run: Run,
     caller: Task,
-    question: tuple[str, str],
+    group: CallGroup,
     number: int,
 ) -> str:
     """Return the task id of the call of *caller* that has this *number* among equal
@@ -115,7 +116,7 @@ def _id_of_equal(
     """
     cursor = run.cursor
     step_parts = cursor.checkpoint_id, run.options.namespace, cursor.step, caller.id
-    return ids.task_id(*step_parts, *question, number)
+    return ids.task_id(*step_parts, *group, number)
 
 
 def _has_other_code(writes: Sequence[Write], record: CallRecord) -> bool:
@@ -128,7 +129,7 @@ def _has_other_code(writes: Sequence[Write], record: CallRecord) -> bool:
     return bool(finished_writes(writes))
 
 
-def recorded_of(
+def recorded_writes(
     run: Run,
     body: BodyCalls,
     task_id: str,
@@ -155,7 +156,7 @@ def _adopted(
     record: CallRecord,
 ) -> Sequence[Write]:
     """Return the recorded writes of a call under a name that its task had before."""
-    number = caller.attempt.body.sequence.occurrences[record[:2]] - 1
+    number = caller.attempt.body.sequence.occurrences[record.name, record.arguments] - 1
     for name in call.node.adopts:
         assert call.key is not None
         for arguments in (record.arguments, *call.key.earlier):
@@ -181,10 +182,10 @@ def _with_fewer_fields(
     if vain[record.name] >= MOST_VAIN or not _may_have_gained_fields(run, caller, call):
         return ()
     sequence = caller.attempt.body.sequence
-    number = sequence.occurrences[record[:2]] - 1
+    number = sequence.occurrences[record.name, record.arguments] - 1
     for arguments in _digests_with_fewer_fields(call):
         task_id = _id_of_equal(run, caller, (record.name, arguments), number)
-        writes = recorded_of(run, caller.attempt.body, task_id)
+        writes = recorded_writes(run, caller.attempt.body, task_id)
         recorded = record_in(writes)
         if recorded is None or not finished_writes(writes):
             continue

@@ -69,7 +69,7 @@ class Outbox:
             self.effects.append(last)
         last.outcomes.append((call, outcome))
 
-    def note(self, text: str, subject: str | None = None) -> None:
+    def notify(self, text: str, subject: str | None = None) -> None:
         """Give the user a notice after the next commit.
 
         Args:

@@ -76,21 +76,27 @@ def compile_program(
     """Return the program with these *nodes* and *channels*. Managed values are among
     the channels.
     """
-    managed = {key: managed_value(item) for key, item in channels.items()}
-    channels = {key: item for key, item in channels.items() if managed[key] is None}
+    managed: dict[str, Any] = {}
+    plain_channels: dict[str, BaseChannel[Any, Any]] = {}
+    deltas: dict[str, DeltaChannel[Any, Any]] = {}
     for key, channel in channels.items():
+        value = managed_value(channel)
+        if value is not None:
+            managed[key] = value
+            continue
         channel.key = key
-    deltas = {
-        key: item for key, item in channels.items() if isinstance(item, DeltaChannel)
-    }
-    consuming = frozenset(_names_where(channels, _consumes))
-    ticking = frozenset(_names_where(channels, attrgetter("reacts_to_silence")))
-    finishing = _names_where(channels, _finishes)
+        plain_channels[key] = channel
+        if isinstance(channel, DeltaChannel):
+            deltas[key] = channel
+    consuming = frozenset(_names_where(plain_channels, _consumes))
+    ticking = frozenset(_names_where(plain_channels, attrgetter("reacts_to_silence")))
+    finishing = _names_where(plain_channels, _finishes)
+    untracked = frozenset(_names_where(plain_channels, _is_untracked))
     return Program(
         name=name,
         nodes=nodes,
-        channels=channels,
-        managed={key: item for key, item in managed.items() if item is not None},
+        channels=plain_channels,
+        managed=managed,
         input_channels=input_channels,
         output_channels=output_channels,
         stream_channels=stream_channels,
@@ -100,9 +106,9 @@ def compile_program(
         finishing=finishing,
         silent=consuming.union(ticking, finishing),
         deltas=deltas,
-        reducers=_functions_of(channels, attrgetter("folds_with")),
-        preparations=_functions_of(channels, attrgetter("prepares_with")),
-        untracked=frozenset(_names_where(channels, _is_untracked)),
+        reducers=_functions_of(plain_channels, attrgetter("folds_with")),
+        preparations=_functions_of(plain_channels, attrgetter("prepares_with")),
+        untracked=untracked,
     )
 
 

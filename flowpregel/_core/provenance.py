@@ -62,9 +62,13 @@ def code_of_node(node: Node) -> str:
     separate digests.
     """
     known = _BY_NODE.get(node)
-    if known is None or not codes_hold(known[0]):
-        known = _BY_NODE[node] = _read_code(node)
-    return known[1]
+    if known is not None:
+        codes, code = known
+        if codes_hold(codes):
+            return code
+    codes, code = _read_code(node)
+    _BY_NODE[node] = codes, code
+    return code
 
 
 def _read_code(node: Node) -> tuple[list[CodeDigest], str]:
@@ -104,11 +108,14 @@ def attempt_record_of(
     span = attempt.span
     if span is None:
         return None
-    error = call = code = ""
+    error = ""
+    call = ""
+    code = ""
     used: tuple[UsedResults, ...] = ()
     preview = span.preview.fields
-    if writes[0][0] == records.ERROR:
-        error = attempt.failed[-1][3]
+    first_channel, _ = writes[0]
+    if first_channel == records.ERROR:
+        _, _, _, error, _ = attempt.failed[-1]
         call = task.call
         # The worker of the last attempt may have died before it sent a preview.
         preview = preview or arguments_preview(task)
@@ -117,11 +124,12 @@ def attempt_record_of(
         used = _used_by(task, writes, code_around)
     if task.origin is not None and task.origin.sources:
         preview = with_sources(preview, task.origin.sources)
+    is_shared = span.executor == "cache"
     return AttemptRecord(
         name=task.node.name,
         began=span.began,
         seconds=span.seconds,
-        attempts=0 if span.executor == "cache" else attempt.number,
+        attempts=0 if is_shared else attempt.number,
         executor=span.executor,
         pid=span.pid,
         error=error,
@@ -157,7 +165,7 @@ def _used_by(
     return (*results, *files[:MOST_FILES], *beside)
 
 
-def note_failed(task: Task, error: BaseException) -> None:
+def add_failed_attempt(task: Task, error: BaseException) -> None:
     """Note the failure of the attempt of *task* that has ended."""
     attempt = task.attempt
     span = attempt.span or Span(attempt.first_started or 0, 0.0, "")
@@ -237,10 +245,12 @@ class CodeComparison:
         if node is None:
             return False
         before = self._counts.total()
-        if ran.code and (now := code_of_node(node)) not in ("", ran.code):
-            self._counts[ran.name, ran.code, now] += 1
+        if ran.code:
+            now = code_of_node(node)
+            if now not in ("", ran.code):
+                self._counts[ran.name, ran.code, now] += 1
         if ran.used and ran.name not in self._tasks:
-            self._tasks[ran.name] = [*tasks_of(node)]
+            self._tasks[ran.name] = list(tasks_of(node))
         for used in ran.used:
             self._add_used(node, used)
         return self._counts.total() > before
@@ -275,12 +285,11 @@ class CodeComparison:
         """Return the digests of the present code that runs along with *node* (the
         conditions of the node's edges, and all reducers), by name.
         """
-        codes = self._beside.get(node.name)
-        if codes is None:
+        if node.name not in self._beside:
             reducers = frozenset(self._around.program.reducers)
             used = self._around.used_by(node, reducers)
-            codes = self._beside[node.name] = {name: code for name, code, _ in used}
-        return codes
+            self._beside[node.name] = {name: code for name, code, _ in used}
+        return self._beside[node.name]
 
     @property
     def changes(self) -> list[CodeChange]:

@@ -118,7 +118,7 @@ class AskedQuestions:
             if not known.content or known.code in ("", self._code):
                 return self._take_by_order(index, question)
         if self._unused:
-            self._note_new(question)
+            self._notify_new(question)
         question = question._replace(
             id=interrupt_id(self._namespace, len(self.records))
         )
@@ -137,7 +137,7 @@ class AskedQuestions:
         others.insert(self._answered - 1, self.records[index])
         return tuple(others)
 
-    def note_unused(self) -> None:
+    def notify_unused(self) -> None:
         """Add a notice for each answer that no question used, after the task has
         returned.
         """
@@ -166,7 +166,7 @@ class AskedQuestions:
             )
         return index
 
-    def _note_new(self, question: QuestionRecord) -> None:
+    def _notify_new(self, question: QuestionRecord) -> None:
         """Add a notice that *question* is new, if the user might mistake it for a
         recorded question.
         """

@@ -26,12 +26,12 @@ from collections.abc import Sequence
 from flowpregel import errors
 from flowpregel._core import ids
 from flowpregel._core.body_calls import BodyCalls
-from flowpregel._core.chance import check_chance, note_change
 from flowpregel._core.chunks import ItemOutcomes
+from flowpregel._core.determinism import check_determinism, report_change
 from flowpregel._core.effects import Call
 from flowpregel._core.files import USED_FILE
 from flowpregel._core.ids import CODE_DIGITS, CallRecord
-from flowpregel._core.lookup import find_recorded, recorded_of
+from flowpregel._core.lookup import find_recorded, recorded_writes
 from flowpregel._core.provenance import code_of_node
 from flowpregel._core.records import (
     CALLED,
@@ -118,15 +118,17 @@ def answer_from_record(
     writes = find_recorded(run, caller, call, task_id, record)
     recorded = record_in(writes)
     if recorded is None:
-        check_chance(run, caller, record)
+        check_determinism(run, caller, record)
         return task_id, None
     # A call that a recorded call made is not counted, because it is not made again if
     # the recorded call's own result is used. A call that this run made in an earlier
     # attempt of the body is not counted either.
     is_of_earlier_run = task_id not in body.recorded
-    body.replayed += is_of_earlier_run and caller.record is None and record.code != ""
+    is_counted = caller.record is None and record.code != ""
+    if is_of_earlier_run and is_counted:
+        body.replayed += 1
     run.replay.matched.add(record.name)
-    note_change(run, caller, recorded, record)
+    report_change(run, caller, recorded, record)
     source = recorded
     if recorded.code != record.code:
         task_id, source, writes = _of_other_code(
@@ -137,16 +139,19 @@ def answer_from_record(
         # The repeated call gets a different id, so that the unreadable record is not
         # overwritten.
         task_id = ids.task_id(task_id, "in place of what cannot be read")
-        writes = recorded_of(run, body, task_id)
+        writes = recorded_writes(run, body, task_id)
         source = record_in(writes) or record
-        check_policy("rerun" if writes else run.options.on_unreadable, lost)
-    body.has_new_result |= source is not recorded
+        if not writes:
+            check_policy(run.options.on_unreadable, lost)
+    if source is not recorded:
+        body.has_new_result = True
     if body.may_repeat:
         writes = private_copy(tuple(writes))
     results = tuple(finished_writes(writes))
     if results:
-        report.answered += not call.node.hidden
-        note_use(run, body, record, source.code)
+        if not call.node.hidden:
+            report.answered += 1
+        count_use(run, body, record, source.code)
         return task_id, Returned(results)
     return task_id, _recorded_failure(writes, is_same=recorded == record)
 
@@ -170,7 +175,7 @@ def _of_other_code(
         raise CodeChangedError(record.name, record.text, recorded.code, record.code)
     if policy == "rerun":
         new_id = ids.task_id(task_id, record.code)
-        new_writes = recorded_of(run, body, new_id)
+        new_writes = recorded_writes(run, body, new_id)
         if run.options.adopts_input and not new_writes:
             # The user has accepted a changed input (`adopts_input`), and may not expect
             # that this call runs again because its code was edited too. So the call is
@@ -196,11 +201,12 @@ def _recorded_failure(writes: Sequence[Write], *, is_same: bool) -> Raised | Non
     if isinstance(error, errors.TaskCancelled) and not is_same:
         # The earlier run cancelled the call, but the changed body may need the result.
         return None
-    items = dict(writes).get(SAVED)
-    return Raised(error, items if isinstance(items, ItemOutcomes) else None)
+    saved = dict(writes).get(SAVED)
+    items = saved if isinstance(saved, ItemOutcomes) else None
+    return Raised(error, items)
 
 
-def note_use(
+def count_use(
     run: Run,
     body: BodyCalls,
     record: CallRecord,

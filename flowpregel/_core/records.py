@@ -414,7 +414,8 @@ class Raised:
         if self.items is None:
             return [self.error]
         # One error, such as a timeout, may have failed several items of a chunk.
-        return [*{id(error): error for error in self.items.errors.values()}.values()]
+        distinct = {id(error): error for error in self.items.errors.values()}
+        return list(distinct.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -659,13 +660,15 @@ def split_writes_and_attempts(
         >>> split_writes_and_attempts([("path-1", write)])
         ((PendingWrite(task_id='task-1', channel='names', value='ada'),), ())
     """
-    writes, ran = [], []
+    writes: list[PendingWrite] = []
+    attempts: list[TaskAttempt] = []
     for path, write in stored:
         if write.channel == ATTEMPT:
-            ran.append((write.task_id, path, AttemptRecord(*write.value)))
+            record = AttemptRecord(*write.value)
+            attempts.append((write.task_id, path, record))
         else:
             writes.append(write)
-    return tuple(writes), tuple(ran)
+    return tuple(writes), tuple(attempts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,11 @@ report about their use.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from flowpregel._core.files import FileContent
 from flowpregel._core.ids import CallRecord, LazyResults
 from flowpregel._core.records import CALLED, Write
 from flowpregel.errors import UnmatchedCallsError
@@ -66,7 +67,7 @@ class Replay:
     """The reader of the call results that are not in *pending*, each read when
     needed.
     """
-    calls_by_position: dict[tuple[str, int], CallRecord] | None = None
+    _calls_by_position: dict[tuple[str, int], CallRecord] | None = None
     """The calls in *pending* by caller and position, or None until they are first
     needed.
     """
@@ -75,8 +76,10 @@ class Replay:
     is_resuming: bool = False  # no mutant: The start of a run sets the field.
     """True if the run continues the thread's present superstep."""
     report: ReplayReport = field(default_factory=ReplayReport)
-    known_files: set[tuple[Any, ...]] | None = None
-    """The files of recorded calls, or None until the files are read."""
+    _files: set[tuple[Any, ...]] | None = None
+    """The files in the arguments of recorded calls, or None until they are first
+    needed.
+    """
     matched: set[str] = field(default_factory=set)
     """The names of the tasks that have made a recorded call again."""
     unmatched: dict[str, UnmatchedCallsError | None] = field(default_factory=dict)
@@ -94,7 +97,7 @@ class Replay:
         """Drop the stored writes, which a new checkpoint includes."""
         self.pending = {}
         self.lazy_results = None
-        self.calls_by_position = None
+        self._calls_by_position = None
 
     def is_empty(self) -> bool:
         """Return whether no writes of an earlier run are stored."""
@@ -107,6 +110,32 @@ class Replay:
             if record is not None:
                 yield record
         yield from self.lazy_calls()
+
+    def has_files(self, files: Iterable[FileContent]) -> bool:
+        """Return whether each of *files* is, with the same content, in the arguments of
+        a recorded call.
+        """
+        if self._files is None:
+            self._files = set()
+            for record in self.recorded_calls():
+                for file in record.files:
+                    self._files.add(tuple(file))
+        return self._files.issuperset(files)
+
+    def pending_call_at(self, caller: str, position: int) -> CallRecord | None:
+        """Return the call in *pending* that a body made at a position, or None.
+
+        Args:
+            caller: The digest of the body (see `CallRecord.caller`).
+            position: The position of the call in the body.
+        """
+        if self._calls_by_position is None:
+            self._calls_by_position = {}
+            for writes in self.pending.values():
+                record = record_in(writes)
+                if record is not None:
+                    self._calls_by_position[record.caller, record.position] = record
+        return self._calls_by_position.get((caller, position))
 
     def lazy_calls(self) -> Iterator[CallRecord]:
         """Yield the recorded calls that are not in *pending*."""

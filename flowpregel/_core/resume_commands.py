@@ -28,7 +28,7 @@ from flowpregel._core.stream_events import interrupts_of
 from flowpregel._text import outlined
 
 
-def obey(
+def apply_command(
     run: Run,
     command: Command[Any],
     *,
@@ -229,7 +229,7 @@ def _after_goto(
     if dropped and not _is_by_id(resume):
         return {ANY_QUESTION: resume}
     for question in dropped:
-        run.outbox.note(
+        run.outbox.notify(
             f"the answer to {outlined(question.value)} is kept, but no task receives "
             "it: goto=Send(...) has replaced the task that asked (interrupt "
             f"{question.id})"

@@ -38,7 +38,7 @@ from flowpregel._core.files import NOT_A_TASK
 from flowpregel._core.ids import AttemptRecord, FailedCall, QuestionRecord
 from flowpregel._core.outbox import Outbox
 from flowpregel._core.program import Options, Program
-from flowpregel._core.provenance import attempt_record_of, note_failed
+from flowpregel._core.provenance import add_failed_attempt, attempt_record_of
 from flowpregel._core.questions import Answers
 from flowpregel._core.records import (
     Batch,
@@ -214,9 +214,9 @@ class Run:
         """Store the last writes of *task*, which has ended. The task may be a planned
         task or a call.
         """
-        attempt = task.attempt
-        is_failure = writes[0][0] == records.ERROR
-        if attempt.saved is not None and not is_failure:
+        channel, value = writes[0]
+        is_failure = channel == records.ERROR
+        if task.attempt.saved is not None and not is_failure:
             self.drop_saved_value(task)
         record = None if task.origin is None else task.origin.record
         if record is not None:
@@ -228,7 +228,11 @@ class Run:
             body: BodyCalls = task.parent.attempt.body
             if body.may_repeat or self.outbox.is_deferred:
                 writes = self._private_writes(task, writes, body)
-        failed = self._note_failure(task, writes) if is_failure else None
+        failed: FailedCall | None = None
+        if is_failure:
+            if task.attempt.span is not None:
+                add_failed_attempt(task, value)
+            failed = self._failed_call(task, value)
         if self.options.address is not None:
             self._store_attempt(task, writes, failed)
 
@@ -250,16 +254,24 @@ class Run:
         attempt = attempt_record_of(task, writes, self.code_around)
         if attempt is not None:
             if UNSEEN:
-                self._note_unseen_values(attempt)
+                self._report_unseen_values(attempt)
             if outbox.holds_attempts:
                 outbox.add_attempt(attempt)
         tracked = self._tracked_writes(writes)
-        if tracked:
-            checkpoint_id = self.cursor.checkpoint_id
-            identity = checkpoint_id, task.id, task.path
-            span = task.attempt.span
-            media = b"" if span is None else span.preview.media
-            outbox.writes.append(TaskWrites(*identity, tracked, attempt, failed, media))
+        if not tracked:
+            return
+        span = task.attempt.span
+        media = b"" if span is None else span.preview.media
+        task_writes = TaskWrites(
+            checkpoint_id=self.cursor.checkpoint_id,
+            task_id=task.id,
+            path=task.path,
+            writes=tracked,
+            ran=attempt,
+            failed=failed,
+            media=media,
+        )
+        outbox.writes.append(task_writes)
 
     def _private_writes(
         self,
@@ -278,20 +290,18 @@ class Run:
             body.recorded[task.id] = private_copy(tuple(writes))
         return writes
 
-    def _note_failure(self, task: Task, writes: Sequence[Write]) -> FailedCall | None:
-        """Add the failed attempt of *task* to the attempts that are recorded with it.
-        Return the failed call with its arguments, or None if the arguments are not
-        stored.
+    def _failed_call(self, task: Task, error: BaseException) -> FailedCall | None:
+        """Return the call that failed with *error* and its arguments, or None if the
+        arguments are not stored.
         """
-        if task.attempt.span is not None:
-            note_failed(task, writes[0][1])
-        if not (task.node.is_task and self.options.keeps_arguments):
+        node = task.node
+        if not (node.is_task and self.options.keeps_arguments):
             return None
-        if isinstance(writes[0][1], errors.TaskCancelled):
+        if isinstance(error, errors.TaskCancelled):
             return None
-        return FailedCall(task.node.home, task.input, task.node.redacted)
+        return FailedCall(node.home, task.input, node.redacted)
 
-    def _note_unseen_values(self, attempt: AttemptRecord) -> None:
+    def _report_unseen_values(self, attempt: AttemptRecord) -> None:
         """Add to the replay's report the values whose content the digests of the code
         behind a result do not include.
         """
@@ -340,9 +350,10 @@ class Run:
             True if *error* refuses an answer, in this run or in a nested run.
         """
         question = getattr(error, INVALID_RESUME, None)
-        if question is not None:
-            self.drop_answer(question)
-        return question is not None
+        if question is None:
+            return False
+        self.drop_answer(question)
+        return True
 
     def drop_answer(self, question: str) -> None:
         """Drop the answer that a command gave to *question*, an interrupt's id."""
@@ -383,7 +394,7 @@ class Run:
             effects.insert(0, Commit(batch))
         return effects
 
-    def _next_due(self, ended: Iterable[Node], *, is_edit: bool) -> int:
+    def _continuation(self, ended: Iterable[Node], *, is_edit: bool) -> int:
         """Return the value of `Checkpoint.follows` for a checkpoint of the present
         state. The arguments are those of `save_checkpoint`.
         """
@@ -398,9 +409,9 @@ class Run:
             return records.LIMIT_REACHED
         before = self.options.interrupt_before
         after = self.options.interrupt_after
-        if before and breaks_before(self.state, nodes, before):
+        if before and breaks_before(state, nodes, before):
             return records.PAUSED
-        if after and breaks_before(self.state, ended, after):
+        if after and breaks_before(state, ended, after):
             return records.PAUSED
         return records.TASKS_DUE
 
@@ -440,10 +451,11 @@ class Run:
                 # The barrier of the superstep has applied the pending writes to the
                 # channels. No earlier checkpoint will be stored, and pending writes
                 # belong to an earlier checkpoint. So the outbox drops them.
-                outbox.has_unstored_input |= source == "input"
+                if source == "input":
+                    outbox.has_unstored_input = True
                 outbox.writes.clear()
             else:
-                follows = self._next_due(ended, is_edit=is_edit)
+                follows = self._continuation(ended, is_edit=is_edit)
                 checkpoint = self._make_checkpoint(cursor.step, follows)
         cursor.step += 1
         return self.flush(checkpoint)
@@ -523,7 +535,9 @@ class Run:
             for attempt in outbox.unstored_attempts
         ]
         made_by = records.MadeBy(
-            outbox.is_deferred, outbox.has_unstored_input, tuple(nodes)
+            at_exit=outbox.is_deferred,
+            is_whole=outbox.has_unstored_input,
+            nodes=tuple(nodes),
         )
         outbox.unstored_attempts = []
         outbox.has_unstored_input = False

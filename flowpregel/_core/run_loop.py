@@ -23,6 +23,7 @@ from flowpregel._core.records import (
     NOTHING_DUE,
     PAUSED,
     TASKS_DUE,
+    Address,
     Task,
 )
 from flowpregel._core.run import Result, Run
@@ -111,8 +112,10 @@ def _fail(run: Run, superstep: Superstep | None, error: BaseException) -> Steps:
         # released. This run may be a nested one that its outer run tries again only
         # later, and the other tasks must not wait until then.
         yield CacheStore(dict.fromkeys(run.outbox.claims))
-    is_over_limit = isinstance(error, GraphRecursionError)
-    yield from run.store_rest(LIMIT_REACHED if is_over_limit else TASKS_DUE)
+    follows = TASKS_DUE
+    if isinstance(error, GraphRecursionError):
+        follows = LIMIT_REACHED
+    yield from run.store_rest(follows)
     yield from replay_notices(run.replay.report)
 
 
@@ -189,7 +192,7 @@ def _end_step(run: Run, superstep: Superstep) -> Steps:
     if failure is not None:
         raise failure
     if superstep.end.is_paused:
-        return (yield from _ask(run, tasks))
+        return (yield from _stop_at_questions(run, tasks))
     if run.replay.report.is_changed:
         count_unreplayed(run, tasks)
     outputs = barrier_of(tasks)
@@ -232,8 +235,10 @@ def _pause(run: Run) -> Steps:
     return Result(run.read_output(), interrupts, paused=True, questions=questions)
 
 
-def _ask(run: Run, tasks: list[Task]) -> Steps:
-    """Stop at interrupts, and show the writes of the tasks that have finished."""
+def _stop_at_questions(run: Run, tasks: list[Task]) -> Steps:
+    """Stop because tasks have asked questions, and show the writes of the tasks that
+    have finished.
+    """
     outputs = barrier_of(task for task in tasks if task.attempt.writes)
     if outputs:
         before = run.state.copy(changing(run.program, run.state, outputs))
@@ -257,36 +262,52 @@ def _show_checkpoint(run: Run, tasks: list[Task] | None) -> Steps:
         return
     if tasks is None:
         tasks = plan(run.program, run.state, run.state.updated, run.step_context())
+    payload = _shown_checkpoint(run, tasks, address)
+    step = run.cursor.step - 1
+    yield from run.stream_events.wrapped(
+        "checkpoints", "checkpoint", payload, step, run.now
+    )
+
+
+def _shown_checkpoint(run: Run, tasks: list[Task], address: Address) -> dict[str, Any]:
+    """Return the run's present checkpoint, in the form that the stream shows.
+
+    Args:
+        run: The run.
+        tasks: The tasks that are due.
+        address: The address of the run's checkpoints.
+    """
     cursor = run.cursor
     parents = run.options.metadata.get("parents", {})
+    present = replace(address, checkpoint_id=cursor.checkpoint_id)
     parent_config = None
     if cursor.parent_id is not None:
         parent = replace(address, checkpoint_id=cursor.parent_id)
         parent_config = checkpoint_config(parent, parents)
-    present = replace(address, checkpoint_id=cursor.checkpoint_id)
-    step = cursor.step - 1
-    entries = [
-        run.stream_events.task_entry(
-            task, run.replay.pending.get(task.id, ()), address.thread_id
-        )
-        for task in tasks
-    ]
+    entries: list[dict[str, Any]] = []
+    for task in tasks:
+        pending = run.replay.pending.get(task.id, ())
+        entry = run.stream_events.task_entry(task, pending, address.thread_id)
+        entries.append(entry)
+    return {
+        "config": checkpoint_config(present, parents),
+        "parent_config": parent_config,
+        "values": run.state.read(run.program.stream_channels),
+        "metadata": _shown_metadata(run),
+        "next": [task.name for task in tasks],
+        "tasks": entries,
+    }
+
+
+def _shown_metadata(run: Run) -> dict[str, Any]:
+    """Return the metadata of the run's present checkpoint with LangGraph's keys."""
+    cursor = run.cursor
     metadata = {
         "source": cursor.source,
-        "step": step,
+        "step": cursor.step - 1,
         "parents": {},
         **run.options.metadata,
     }
     metadata.pop(DURABILITY, None)
     metadata.pop(DRAWING, None)
-    payload = {
-        "config": checkpoint_config(present, parents),
-        "parent_config": parent_config,
-        "values": run.state.read(run.program.stream_channels),
-        "metadata": metadata,
-        "next": [task.name for task in tasks],
-        "tasks": entries,
-    }
-    yield from run.stream_events.wrapped(
-        "checkpoints", "checkpoint", payload, step, run.now
-    )
+    return metadata

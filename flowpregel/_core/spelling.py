@@ -68,9 +68,9 @@ class Spelling:
         if len(args) <= self.plain:
             return True
         more = args[self.plain :]
-        return len(more) <= len(self.defaults) and not any(
-            map(is_default, more, self.defaults)
-        )
+        if len(more) > len(self.defaults):
+            return False
+        return not any(map(is_default, more, self.defaults))
 
     def digest_and_files(
         self,
@@ -169,7 +169,8 @@ def spelled_by_node(node: Node, arguments: Arguments) -> Spelled:
     spelling = _BY_NODE.get(node)
     if spelling is None:
         (callee,) = node.steps
-        spelling = _BY_NODE[node] = spelling_of(callee.func or callee.coroutine)
+        spelling = spelling_of(callee.func or callee.coroutine)
+        _BY_NODE[node] = spelling
     return spelling.of(arguments.args, arguments.kwargs)
 
 

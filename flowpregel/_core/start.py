@@ -35,14 +35,14 @@ from flowpregel._core.prepared_writes import prepared_writes
 from flowpregel._core.program import Options, Program, names
 from flowpregel._core.provenance import code_of_node
 from flowpregel._core.records import Durability, Saved, Write
-from flowpregel._core.resume_commands import obey, own_writes
+from flowpregel._core.resume_commands import apply_command, own_writes
 from flowpregel._core.run import Run
 from flowpregel._core.run_state import load_state, new_state
 from flowpregel._core.stream_events import StreamEvents, interrupts_of
 from flowpregel._core.unreadable import readable
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartMode:
     """The relation of a run to the stored state of the thread."""
 
@@ -50,7 +50,7 @@ class StartMode:
     """True if the run continues the thread's present superstep."""
     is_addressed: bool
     """True if the user has named the checkpoint from which the run starts."""
-    is_answering: bool
+    is_answering: bool = False
     """True if the user answers a question."""
     command: Command[Any] | None = None
     """The command that is the input of the outermost run."""
@@ -77,7 +77,7 @@ def start(
     if saved is not None:
         _check_next(run, saved, mode)
     if mode.command is not None:
-        yield from obey(run, mode.command, stores_writes=not needs_branch)
+        yield from apply_command(run, mode.command, stores_writes=not needs_branch)
     _apply_own_writes(run)
     if not run.replay.is_resuming:
         yield from _start_over(run, user_input)
@@ -100,14 +100,22 @@ def _mode_of(
     """Return the relation of a run to the stored state of the thread."""
     nested = options.nested
     if nested is not None:
-        return StartMode(nested.resuming, nested.addressed, bool(nested.answers))
+        return StartMode(
+            resumes=nested.resuming,
+            is_addressed=nested.addressed,
+            is_answering=bool(nested.answers),
+        )
     address = options.address
     is_addressed = address is not None and address.checkpoint_id is not None
     if isinstance(user_input, Command):
-        is_answering = user_input.resume is not None
-        return StartMode(True, is_addressed, is_answering, user_input)
+        return StartMode(
+            resumes=True,
+            is_addressed=is_addressed,
+            is_answering=user_input.resume is not None,
+            command=user_input,
+        )
     resumes = user_input is None or _is_same_run(options, saved)
-    return StartMode(resumes, is_addressed, False)
+    return StartMode(resumes=resumes, is_addressed=is_addressed)
 
 
 def _apply_own_writes(run: Run) -> None:
@@ -169,14 +177,14 @@ def _run_from(
         run.outbox.is_deferred = True
         run.outbox.holds_attempts = True
     if saved is not None:
-        _stand_at(run, saved)
+        _resume_at(run, saved)
     if records.PREVIOUS in state.channels:
         state.previous = state.read(records.PREVIOUS)
     run.cursor.stop = run.cursor.step + options.recursion_limit + 1
     return run
 
 
-def _stand_at(run: Run, saved: Saved) -> None:
+def _resume_at(run: Run, saved: Saved) -> None:
     """Set the state, the position and the pending writes of *run* to those of the
     checkpoint *saved*.
     """
@@ -350,7 +358,8 @@ def _abandonment_notice(run: Run) -> list[Emit]:
     replay = run.replay
     count = 0 if replay.lazy_results is None else replay.lazy_results.count()
     for writes in replay.pending.values():
-        count += any(name == records.RETURN for name, _ in writes)
+        if any(name == records.RETURN for name, _ in writes):
+            count += 1
     if not count:
         return []
     thread_id = run.options.address.thread_id

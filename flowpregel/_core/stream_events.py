@@ -194,7 +194,8 @@ class StreamEvents:
             "input": task_input,
             "triggers": task.triggers,
         }
-        if metadata := {**self._task_labels, **task.node.metadata}:
+        metadata = {**self._task_labels, **task.node.metadata}
+        if metadata:
             payload["metadata"] = metadata
         yield from self.wrapped("tasks", "task", payload, step, at)
 

@@ -74,6 +74,8 @@ from flowpregel import errors
 from flowpregel._core import answering, cache_keys, calls, effects, records
 from flowpregel._core.barrier import handler_task, prepared_outcome
 from flowpregel._core.effects import (
+    CacheEntry,
+    CacheKey,
     Call,
     Effect,
     Ended,
@@ -81,7 +83,7 @@ from flowpregel._core.effects import (
     Steps,
     Wakeup,
 )
-from flowpregel._core.late_calls import FailedBodies, note_left_behind
+from flowpregel._core.late_calls import FailedBodies, notify_left_behind
 from flowpregel._core.planned_tasks import unfinished_tasks
 from flowpregel._core.records import (
     CacheClaim,
@@ -141,9 +143,7 @@ class Superstep:
     """The monotonic nanoseconds by which the superstep must end."""
     _effects: list[Effect] = field(default_factory=list)
     """The effects to perform before the commit (row 1 of the table above)."""
-    _shared: dict[effects.CacheKey, tuple[Any, float | None] | None] = field(
-        default_factory=dict
-    )
+    _shared: dict[CacheKey, CacheEntry | None] = field(default_factory=dict)
     """The results to put into the cache, and the claims to release
     (`effects.CacheStore`).
     """
@@ -164,10 +164,12 @@ class Superstep:
         if self._deadline is not None:
             deadlines.append(self._deadline)
         if self._waiting:
-            deadlines.append(self._waiting[0][0])
+            deadlines.append(self._waiting.first_due_at)
         if self._failed_bodies is not None:
             deadlines.extend(self._failed_bodies.deadlines)
-        return effects.Wait(min(deadlines)) if deadlines else effects.WAIT_FOR_EVENT
+        if not deadlines:
+            return effects.WAIT_FOR_EVENT
+        return effects.Wait(min(deadlines))
 
     def handle(self, wakeup: Wakeup) -> Iterable[Effect]:
         """Handle the events of a wake-up, and return the effects that follow from them,
@@ -214,11 +216,12 @@ class Superstep:
         """Raise the error of a superstep that took too long, with its open tasks."""
         if wakeup.monotonic < deadline:
             return
-        names = ", ".join(sorted({task.name for task in self.open_tasks.values()}))
+        names = {task.name for task in self.open_tasks.values()}
+        listing = ", ".join(sorted(names))
         raise TimeoutError(
             f"superstep {self.run.cursor.step} took longer than "
             f"step_timeout={self.run.options.step_timeout} seconds; still running: "
-            f"{names}"
+            f"{listing}"
         )
 
     def ending_error(self) -> BaseException | None:
@@ -241,7 +244,9 @@ class Superstep:
         the last commit.
         """
         seconds = self.run.options.step_timeout
-        return self._open_tasks() if seconds is None else self._start_clock(seconds)
+        if seconds is not None:
+            return self._start_clock(seconds)
+        return self._open_tasks()
 
     def _open_tasks(self) -> Iterable[Effect]:
         """Show the planned tasks. Open those that have not finished in an earlier run,
@@ -255,23 +260,24 @@ class Superstep:
         if run.replay.pending and run.replay.reuses_writes:
             due = unfinished_tasks(run, self.tasks, self.step)
         if run.stream_events.shows_tasks:
-            run.outbox.effects.extend(
-                run.stream_events.planned(self.tasks, run.cursor.step, run.now)
-            )
+            events = run.stream_events.planned(self.tasks, run.cursor.step, run.now)
+            run.outbox.effects.extend(events)
         if run.stopped is not None:
             return []
         has_answers = bool(run.replay.pending or run.answers.by_id)
+        shares_results = False
         for task in due:
             self.open_tasks[task.id] = task
             if task.node.cache:
                 cache_keys.claim_result(task, task.node.cache)
-                self._lookups = due
+                shares_results = True
             else:
                 task.attempt.first_started = run.now
             if has_answers:
                 answering.answer_from_pending(run, task)
         starts = run.flush()
-        if self._lookups:
+        if shares_results:
+            self._lookups = due
             return self._look_up(starts, 0)
         if due:
             starts.append(effects.Submit(due, self.step))
@@ -338,8 +344,13 @@ class Superstep:
         started is taken out of the count of executed calls.
         """
         if task.parent is not None and task.attempt.first_started is None:
-            self.run.replay.report.executed -= not task.node.hidden
-        self._settle(task, Withdrawn())
+            self._uncount_execution(task)
+        self._record_outcome(task, Withdrawn())
+
+    def _uncount_execution(self, task: Task) -> None:
+        """Take a call that never ran out of the count of executed calls."""
+        if not task.node.hidden:
+            self.run.replay.report.executed -= 1
 
     # ------------------------------------------------------------ events
 
@@ -351,7 +362,8 @@ class Superstep:
             now: The monotonic nanoseconds.
         """
         for late, leave in failed.stop_late(self.open_tasks, now):
-            self._cancel([task.id for task in late], kill=True, leave=leave)
+            task_ids = [task.id for task in late]
+            self._cancel(task_ids, kill=True, leave=leave)
 
     def _handle_event(self, event: effects.Event, wakeup: Wakeup) -> None:
         """Handle an event, unless its task is settled, or has begun its next
@@ -389,7 +401,7 @@ class Superstep:
         """Add an item that a running task has emitted to the stream."""
         outbox = self.run.outbox
         if isinstance(event.payload, effects.Notice):
-            outbox.note(event.payload.text, event.payload.subject)
+            outbox.notify(event.payload.text, event.payload.subject)
         elif not isinstance(event.payload, effects.HandlerCall):
             outbox.effects.extend(self.run.stream_events.emitted(task, event))
 
@@ -399,7 +411,8 @@ class Superstep:
         Args:
             now: The monotonic nanoseconds.
         """
-        while (task_id := self._waiting.pop_due(now)) is not None:
+        task_id = self._waiting.pop_due(now)
+        while task_id is not None:
             task = self.open_tasks[task_id]
             claim = task.attempt.cache
             if claim is not None and claim.is_busy:
@@ -408,6 +421,7 @@ class Superstep:
                 self._start_held(task)
             else:
                 self._submit((task,), self._effects)
+            task_id = self._waiting.pop_due(now)
 
     # ------------------------------------------------------------ calls
 
@@ -422,9 +436,8 @@ class Superstep:
             return
         self.open_tasks[task.id] = task
         if run.stream_events.shows_tasks:
-            run.outbox.effects.extend(
-                run.stream_events.started(task, run.cursor.step, run.now)
-            )
+            events = run.stream_events.started(task, run.cursor.step, run.now)
+            run.outbox.effects.extend(events)
         if run.replay.pending or run.answers.by_id:
             answering.answer_from_pending(run, task)
         assert task.origin is not None
@@ -455,7 +468,7 @@ class Superstep:
             cache_keys.claim_result(task, task.node.cache)
         except Exception as error:  # noqa: BLE001
             # A user's `key_func` raised the error, and the call fails with it.
-            self._settle(task, Raised(error))
+            self._record_outcome(task, Raised(error))
         else:
             self._lookups.append(task)
 
@@ -474,7 +487,8 @@ class Superstep:
         if run.options.on_unmatched == "error":
             waiting = [self.open_tasks[task_id] for task_id in self._waiting.ids]
             held = held_calls(name, waiting)
-            self._waiting.take([call.id for call in held])
+            held_ids = {call.id for call in held}
+            self._waiting.take(held_ids)
             for call in (task, *held):
                 self._refuse(call, error)
             return
@@ -487,9 +501,8 @@ class Superstep:
         """Let a call fail with *error*, without running it. The record of the call is
         not changed.
         """
-        run = self.run
         del self.open_tasks[task.id]
-        run.replay.report.executed -= not task.node.hidden
+        self._uncount_execution(task)
         # The call did not run, so nothing about it is stored.
         self._resolve(task, Raised(error))
 
@@ -509,7 +522,7 @@ class Superstep:
         if not body.running and body.outcome is not None:
             end = body.outcome
             body.outcome = None
-            self._settle(caller, calls.final_outcome(body, end))
+            self._record_outcome(caller, calls.final_outcome(body, end))
 
     # ------------------------------------------------------------ shared results
 
@@ -562,7 +575,7 @@ class Superstep:
             if isinstance(outcome, Returned):
                 outcome = prepared_outcome(self.run.program, task, outcome)
             if outcome is not None:
-                self._settle(task, outcome)
+                self._record_outcome(task, outcome)
             elif claim is not None and claim.is_busy:
                 self._waiting.add(task.id, now + effects.LOOK_AGAIN)
             else:
@@ -585,7 +598,7 @@ class Superstep:
         elif body is not None and body.running:
             self._end_body(task, outcome)
         else:
-            self._settle(task, outcome)
+            self._record_outcome(task, outcome)
 
     def _accepted_outcome(self, task: Task, event: Ended) -> Outcome:
         """Return the outcome of an attempt as the run uses it. It differs from the
@@ -597,7 +610,7 @@ class Superstep:
         if isinstance(outcome, Raised):
             outcome = calls.with_earlier_items(task, outcome)
         if isinstance(outcome, Withdrawn):
-            note_left_behind(self.run, task, outcome)
+            notify_left_behind(self.run, task, outcome)
         elif task.id in self._cancelled:
             outcome = Withdrawn()
         elif isinstance(outcome, Returned) and task.kind is not Kind.CALL:
@@ -619,8 +632,9 @@ class Superstep:
             self._failed_bodies = FailedBodies(options.stop_grace)
         self._failed_bodies.add(task)
         if isinstance(outcome, Raised) and options.fail_fast:
-            waiting = calls.calls_of(self.open_tasks, task)
-            self._cancel([call.id for call in waiting], kill=False)
+            open_calls = calls.calls_of(self.open_tasks, task)
+            call_ids = [call.id for call in open_calls]
+            self._cancel(call_ids, kill=False)
 
     def _retry_delay(self, task: Task, outcome: Outcome, jitter: float) -> float | None:
         """Return the seconds until the next attempt, or None if there is none."""
@@ -628,11 +642,11 @@ class Superstep:
             return None
         if self.end.failure is not None or self.run.stopped is not None:
             return None
-        return calls.delay(self.run, task, outcome, jitter)
+        return calls.retry_delay(self.run, task, outcome, jitter)
 
     # ------------------------------------------------------------ ends of tasks
 
-    def _settle(self, task: Task, outcome: Outcome) -> None:
+    def _record_outcome(self, task: Task, outcome: Outcome) -> None:
         """Record the final outcome of *task*: see the table at the top of this file."""
         is_call = task.kind is Kind.CALL
         del self.open_tasks[task.id]
@@ -641,11 +655,12 @@ class Superstep:
             case Returned(writes):
                 self.run.store_return(task, writes)
             case Raised():
-                self._settle_raised(task, outcome)
+                self._record_failure(task, outcome)
             case records.Interrupted(refused=error):
                 if error is not None:
                     self.end.fail(error)
-                self.end.is_paused |= not is_call
+                if not is_call:
+                    self.end.is_paused = True
                 answering.store_questions(self.run, task, outcome)
             case records.Escaped(command) if not is_call:
                 # Only the command of a task that the superstep planned acts here. If
@@ -680,7 +695,7 @@ class Superstep:
         self._shared = {}
         self.run.outbox.effects.append(share)
 
-    def _settle_raised(self, task: Task, outcome: Raised) -> None:
+    def _record_failure(self, task: Task, outcome: Raised) -> None:
         """Store the failure of a task, and start its handler or end the run."""
         run = self.run
         error = outcome.error
@@ -688,14 +703,13 @@ class Superstep:
             self.end.fail(error)
             return
         calls.add_notes(task, outcome)
-        run.outbox.effects.extend(
-            run.stream_events.ended(task, run.cursor.step, run.now, error)
-        )
+        events = run.stream_events.ended(task, run.cursor.step, run.now, error)
+        run.outbox.effects.extend(events)
         writes = calls.failure_writes(run, task, outcome)
         is_refusal = run.refuse_answer(error)
         is_call = task.kind is Kind.CALL
-        is_handled = task.node.handler is not None and not (is_call or is_refusal)
-        if is_handled and not run.stopped:
+        has_handler = task.node.handler is not None
+        if has_handler and not (is_call or is_refusal or run.stopped):
             run.store_end(task, (*writes, (records.ERROR_SOURCE, task.name)))
             if self.end.failure is None:
                 # If another task has failed the run, the handler runs when the run is
@@ -715,7 +729,6 @@ class Superstep:
         handler = handler_task(run.program, failed, error, self.step)
         self.tasks.append(handler)
         self.open_tasks[handler.id] = handler
-        run.outbox.effects.extend(
-            run.stream_events.started(handler, run.cursor.step, run.now)
-        )
+        events = run.stream_events.started(handler, run.cursor.step, run.now)
+        run.outbox.effects.extend(events)
         self._submit((handler,), run.outbox.effects)

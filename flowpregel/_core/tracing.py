@@ -174,10 +174,11 @@ def traced_steps(
     tracer that *make* returns.
     """
     address = options.address
+    thread_id = None if address is None else address.thread_id
     run = TracedRun(
         name=program.name,
         run_id=options.metadata.get("run_id"),
-        thread_id=None if address is None else address.thread_id,
+        thread_id=thread_id,
         namespace=options.namespace,
     )
     trace = _Trace(make(run))
@@ -189,7 +190,8 @@ def traced_steps(
     except BaseException as error:
         trace.tracer.run_ended("stopped", error)
         raise
-    trace.tracer.run_ended("waiting" if result.paused else "done", None)
+    outcome: RunOutcome = "waiting" if result.paused else "done"
+    trace.tracer.run_ended(outcome, None)
     return result
 
 
@@ -244,18 +246,22 @@ class _Trace:
                 self._begin_call(task, effect.step.step)
 
     def _begin_call(self, task: Task, step: int) -> None:
+        """Report the beginning of an attempt of *task*, and give the task context
+        variables of its own, in which the tracer may set values.
+        """
         variables = self._variables if task.variables is None else task.variables
         if task.origin is None:
             task.origin = TaskOrigin()
         task.origin.variables = variables.copy()
         graph = task.node.graph
         namespace = None if graph is None else graph.namespace_at(task.namespace)
+        parent_id = None if task.parent is None else task.parent.id
         call = TracedCall(
             task_id=task.id,
             name=task.name,
             attempt=task.attempt.number,
             step=step,
-            parent_id=None if task.parent is None else task.parent.id,
+            parent_id=parent_id,
             graph_namespace=namespace,
             variables=task.origin.variables,
         )
@@ -274,12 +280,17 @@ class _Trace:
 
 def _end_of(event: Ended) -> CallEnd:
     """Return the public record of the end of a task."""
-    outcome = event.outcome
+    outcome = _OUTCOMES.get(type(event.outcome), "done")
+    error = event.outcome.error if isinstance(event.outcome, Raised) else None
     span = event.span
+    if span is None:
+        return CallEnd(
+            outcome=outcome, error=error, seconds=None, executor=None, pid=None
+        )
     return CallEnd(
-        outcome=_OUTCOMES.get(type(outcome), "done"),
-        error=outcome.error if isinstance(outcome, Raised) else None,
-        seconds=None if span is None else span.seconds,
-        executor=None if span is None else span.executor,
-        pid=None if span is None else span.pid,
+        outcome=outcome,
+        error=error,
+        seconds=span.seconds,
+        executor=span.executor,
+        pid=span.pid,
     )

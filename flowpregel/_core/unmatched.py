@@ -133,7 +133,8 @@ def _count_finished(run: Run, name: str) -> int:
         if record is not None and record.name == name and finished_writes(writes):
             count += 1
     for record in run.replay.lazy_calls():
-        count += record.name == name
+        if record.name == name:
+            count += 1
     return count
 
 

@@ -15,6 +15,12 @@ class WaitingTasks(list[tuple[int, str]]):
     """
 
     @property
+    def first_due_at(self) -> int:
+        """The time at which the next waiting task is due. There must be one."""
+        due_at, _ = self[0]
+        return due_at
+
+    @property
     def ids(self) -> list[str]:
         """The ids of all waiting tasks."""
         return [task_id for _, task_id in self]
@@ -29,15 +35,21 @@ class WaitingTasks(list[tuple[int, str]]):
         Returns:
             None if no task is due.
         """
-        if not self or self[0][0] > now:
+        if not self or self.first_due_at > now:
             return None
         _, task_id = heapq.heappop(self)
         return task_id
 
     def take(self, task_ids: Collection[str]) -> set[str]:
         """Remove the waiting tasks among *task_ids*, and return their ids."""
-        removed = {task_id for _, task_id in self if task_id in task_ids}
+        removed: set[str] = set()
+        remaining: list[tuple[int, str]] = []
+        for due_at, task_id in self:
+            if task_id in task_ids:
+                removed.add(task_id)
+            else:
+                remaining.append((due_at, task_id))
         if removed:
-            self[:] = [item for item in self if item[1] not in removed]
+            self[:] = remaining
             heapq.heapify(self)
         return removed

@@ -34,12 +34,10 @@ from flowpregel.executors.resources import (
 from flowpregel.executors.shared import CapturedArguments, Shared
 from flowpregel.policies import rate_of
 
-_BYTES_A_PLACE: Final = 1 << 20
+_BYTES_A_SLOT: Final = 1 << 20
 """The number of bytes of input for which a job takes one more slot in an executor's
 queue.
 """
-
-
 _MOST_AHEAD: Final = 31
 """The greatest number of calls whose starts a run books in advance. If the next call
 has a rate, the run books start times under this rate for the calls behind it too.
@@ -47,7 +45,7 @@ has a rate, the run books start times under this rate for the calls behind it to
 _NUMBERS: Final = frozenset({int, float, bool, type(None)})
 
 
-def places_of(job: Job) -> int:
+def slots_of(job: Job) -> int:
     """Return the number of slots in an executor's queue that *job* takes.
 
     An executor keeps the pickled inputs of all its jobs. It may have thousands of small
@@ -57,7 +55,7 @@ def places_of(job: Job) -> int:
     """
     task_input = job.task.input
     if isinstance(task_input, CapturedArguments):
-        return 1 + task_input.nbytes // _BYTES_A_PLACE
+        return 1 + task_input.nbytes // _BYTES_A_SLOT
     values: Any = (task_input,)
     if isinstance(task_input, Arguments):
         values = (*task_input.args, *task_input.kwargs.values())
@@ -67,7 +65,7 @@ def places_of(job: Job) -> int:
     for value in values:
         if type(value) not in _NUMBERS:
             size += _size_of_value(value)
-    return 1 + size // _BYTES_A_PLACE
+    return 1 + size // _BYTES_A_SLOT
 
 
 def _size_of_value(value: Any) -> int:
@@ -91,13 +89,13 @@ class ConcurrencyLimit:
 
     Args:
         most: The number of slots.
-        places: A function that returns the number of slots that a job takes, or None if
+        slots: A function that returns the number of slots that a job takes, or None if
             each job takes one slot.
     """
 
-    def __init__(self, most: int, places: Callable[[Job], int] | None = None) -> None:
+    def __init__(self, most: int, slots: Callable[[Job], int] | None = None) -> None:
         self._most = most
-        self._places = places
+        self._slots_of_job = slots
         self._used = 0
         self._running: dict[str, int] = {}
         """The slots that running tasks take, by task id."""
@@ -118,12 +116,15 @@ class ConcurrencyLimit:
         """Queue *jobs*, at the front if *first*, and return the jobs that may start
         now.
         """
-        for job in reversed(jobs) if first else jobs:
-            priority = inf if first else job.priority
-            queue = self._waiting.setdefault(priority, OrderedDict())
-            queue[job.task.id] = job
-            if first:
+        if first:
+            for job in reversed(jobs):
+                queue = self._waiting.setdefault(inf, OrderedDict())
+                queue[job.task.id] = job
                 queue.move_to_end(job.task.id, last=False)
+            return self.release(())
+        for job in jobs:
+            queue = self._waiting.setdefault(job.priority, OrderedDict())
+            queue[job.task.id] = job
         return self.release(())
 
     def release(self, task_ids: Iterable[str]) -> list[Job]:
@@ -139,9 +140,9 @@ class ConcurrencyLimit:
             task_id, job = queue.popitem(last=False)
             if not queue:
                 del self._waiting[priority]
-            places = 1 if self._places is None else self._places(job)
-            self._used += places - self._running.get(task_id, 0)
-            self._running[task_id] = places
+            slots = 1 if self._slots_of_job is None else self._slots_of_job(job)
+            self._used += slots - self._running.get(task_id, 0)
+            self._running[task_id] = slots
             ready.append(job)
         return ready
 
@@ -152,10 +153,12 @@ class ConcurrencyLimit:
     def withdraw(self, task_id: str) -> Job | None:
         """Remove a waiting job and return it, or None if the job does not wait."""
         for priority, queue in self._waiting.items():
-            if (job := queue.pop(task_id, None)) is not None:
-                if not queue:
-                    del self._waiting[priority]
-                return job
+            job = queue.pop(task_id, None)
+            if job is None:
+                continue
+            if not queue:
+                del self._waiting[priority]
+            return job
         return None
 
 
@@ -258,13 +261,8 @@ class AdmissionQueue:
     def _add(
         self, job: Job, limits: SharedLimits, concurrency: ConcurrencyLimit | None
     ) -> None:
-        task, resources = job.task, job.task.node.resources
-        assert resources is not None
-        names = tuple(dict.fromkeys(resources.limit))
-        if job.executor.capabilities.admits:
-            # The executor itself enforces the limits, so they are not counted here.
-            names = ()
-        demand = Demand(names, resources.rate, task.node.home or task.name)
+        task = job.task
+        demand = _demand_of(job)
         try:
             _check_slots(task, demand, limits)
             cost = _cost_of(task)
@@ -272,22 +270,22 @@ class AdmissionQueue:
             self._mailbox.post(Ended(*job.key, Raised(error)))
             return
         self._costs[task.id] = cost
-        holders = {
-            caller.id
-            for caller in callers_of(task)
-            if caller.node.resources is not None
-        }
+        holders = {caller.id for caller in _callers_with_resources(task)}
         key = _GroupKey(
-            limits,
-            demand,
-            job.executor,
-            concurrency,
-            job.priority,
-            _rates_of(job),
-            bool(holders),
+            limits=limits,
+            demand=demand,
+            executor=job.executor,
+            concurrency=concurrency,
+            priority=job.priority,
+            rates=_rates_of(job),
+            is_nested=bool(holders),
         )
+        group = self._groups.get(key)
+        if group is None:
+            group = _Group(key)
+            self._groups[key] = group
         self._count += 1
-        self._groups.setdefault(key, _Group(key)).jobs[task.id] = self._count, job
+        group.jobs[task.id] = self._count, job
         self._known.add(limits)
         if holders:
             limits.note_nested(task.id, demand, holders)
@@ -350,13 +348,14 @@ class AdmissionQueue:
         Raises:
             Exception: The store of the rate cannot be changed.
         """
-        key, again_at = group.key, None
+        key = group.key
         demand = key.demand
+        again_at: float | None = None
         if demand.rate is not None:
             ahead: dict[str, float] = {}
             if key.rates.must_ask(task_id):
                 ahead = self._next_costs(group)
-                group.ahead = {*ahead}
+                group.ahead = set(ahead)
             again_at = key.rates.try_start(
                 task_id,
                 (demand.rate_name, demand.rate),
@@ -392,7 +391,7 @@ class AdmissionQueue:
     def _room(self, key: _GroupKey) -> float:
         """Return the number of tasks with this key that may start now. The limit of the
         run allows no more and, if the tasks have a rate, the executor has no more free
-        places.
+        slots.
         """
         room = inf if key.concurrency is None else key.concurrency.room
         # A task without a rate may occupy its slots while it waits for an OS thread.
@@ -410,17 +409,17 @@ class AdmissionQueue:
         }
         for limits in nested:
             for task_id, name in limits.stuck().items():
-                if (job := self.withdraw(task_id)) is not None:
-                    holders = [
-                        caller.name
-                        for caller in callers_of(job.task)
-                        if caller.node.resources is not None
-                    ]
-                    error = ResourcesError(
-                        job.task.name, name, 1, limits.limits[name], holders
-                    )
-                    self._mailbox.post(Ended(*job.key, Raised(error)))
+                job = self.withdraw(task_id)
+                if job is not None:
+                    self._refuse(job, name, limits.limits[name])
                     break
+
+    def _refuse(self, job: Job, limit: str, total: float) -> None:
+        """Let a task fail, because its callers occupy all *total* slots of a limit."""
+        task = job.task
+        holders = [caller.name for caller in _callers_with_resources(task)]
+        error = ResourcesError(task.name, limit, 1, total, holders)
+        self._mailbox.post(Ended(*job.key, Raised(error)))
 
     def advance(self, events: Iterable[Event]) -> None:
         """Release the slots of tasks that have ended, and start tasks that can start
@@ -433,13 +432,15 @@ class AdmissionQueue:
 
     def _release(self, task_id: str) -> None:
         self._costs.pop(task_id, None)
-        if (key := self._running.pop(task_id, None)) is not None:
+        key = self._running.pop(task_id, None)
+        if key is not None:
             key.limits.release(task_id, key.demand)
             key.rates.forget(task_id)
 
-    def note_spent(self, task_id: str, tokens: float) -> None:
+    def correct_cost(self, task_id: str, tokens: float) -> None:
         """Correct the cost that a rate has counted for a running task."""
-        if (key := self._running.get(task_id)) is not None:
+        key = self._running.get(task_id)
+        if key is not None:
             key.rates.spent(task_id, tokens)
 
     def has(self, task_id: str) -> bool:
@@ -449,15 +450,16 @@ class AdmissionQueue:
     def withdraw(self, task_id: str) -> Job | None:
         """Remove a waiting job and return it, or None if the job does not wait."""
         for group in self._groups.values():
-            if task_id in group.jobs:
-                _, job = group.jobs.pop(task_id)
-                group.key.limits.forget_nested(task_id)
-                group.key.rates.forget(task_id)
-                if not group.jobs:
-                    del self._groups[group.key]
-                if not self._groups:
-                    self._leave()
-                return job
+            if task_id not in group.jobs:
+                continue
+            _, job = group.jobs.pop(task_id)
+            group.key.limits.forget_nested(task_id)
+            group.key.rates.forget(task_id)
+            if not group.jobs:
+                del self._groups[group.key]
+            if not self._groups:
+                self._leave()
+            return job
         return None
 
     def _leave(self) -> None:
@@ -469,7 +471,7 @@ class AdmissionQueue:
 
     def close(self) -> None:
         """Release all slots at the end of the run."""
-        for task_id in [*self._running]:
+        for task_id in list(self._running):
             self._release(task_id)
         for group in self._groups.values():
             for task_id in group.jobs:
@@ -477,6 +479,25 @@ class AdmissionQueue:
                 group.key.rates.forget(task_id)
         self._groups.clear()
         self._leave()
+
+
+def _demand_of(job: Job) -> Demand:
+    """Return the slots and the rate that a job, whose node has resources, waits for in
+    the run.
+    """
+    node = job.task.node
+    resources = node.resources
+    assert resources is not None
+    names = tuple(dict.fromkeys(resources.limit))
+    if job.executor.capabilities.admits:
+        # The executor itself enforces the limits, so they are not counted here.
+        names = ()
+    return Demand(names, resources.rate, node.home or node.name)
+
+
+def _callers_with_resources(task: Task) -> list[Task]:
+    """Return the callers of *task*, direct and indirect, whose nodes have resources."""
+    return [caller for caller in callers_of(task) if caller.node.resources is not None]
 
 
 def _rates_of(job: Job) -> TokenRates:
@@ -525,7 +546,7 @@ def _check_slots(task: Task, demand: Demand, limits: SharedLimits) -> None:
     for name in demand.limits:
         total = limits.limits.get(name, 0)
         holders = holders_above(task, name)
+        if total < 1:
+            raise ResourcesError(task.name, name, 1, total, [])
         if total < 1 + len(holders):
-            raise ResourcesError(
-                task.name, name, 1, total, holders if total >= 1 else []
-            )
+            raise ResourcesError(task.name, name, 1, total, holders)

@@ -56,10 +56,10 @@ class BackgroundWriter:
         self._pause = pause
         self._waiting: deque[Batch] = deque()
         self._changed = threading.Condition()
-        self._busy, self._began = 0, 0.0
-        """The number of batches in the current commit, and the time (monotonic seconds)
-        at which it began.
-        """
+        self._busy = 0
+        """The number of batches in the current commit."""
+        self._began = 0.0
+        """The time at which the current commit began, in monotonic seconds."""
         self._error: BaseException | None = None
         self._is_awaited = False
         """True if the run waits until everything is committed."""
@@ -123,7 +123,10 @@ class BackgroundWriter:
             raise self._error
 
     def _work(self) -> None:
-        while batches := self._take():
+        while True:
+            batches = self._take()
+            if not batches:
+                return
             error: BaseException | None = None
             try:
                 fault("writer.commit.before")
@@ -132,7 +135,8 @@ class BackgroundWriter:
             except BaseException as raised:  # noqa: BLE001 - raised where the run waits
                 error = raised
             with self._changed:
-                self._busy, self._error = 0, error
+                self._busy = 0
+                self._error = error
                 self._changed.notify_all()
             if error is not None:
                 return
@@ -141,25 +145,28 @@ class BackgroundWriter:
         """Wait for batches, and take them. The list is empty once the writer closes."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_closing)
-            self._changed.wait_for(
-                lambda: (
-                    len(self._waiting) >= ENOUGH or self._is_awaited or self._is_closing
-                ),
-                self._pause,
-            )
+            self._changed.wait_for(self._is_due, self._pause)
             batches = list(self._waiting)
             self._waiting.clear()
-            self._busy, self._began = len(batches), time.monotonic()
+            self._busy = len(batches)
+            self._began = time.monotonic()
             return batches
+
+    def _is_due(self) -> bool:
+        """Return whether the writer must not wait for more batches."""
+        is_enough = len(self._waiting) >= ENOUGH
+        return is_enough or self._is_awaited or self._is_closing
 
 
 def finished(batches: Iterable[Batch]) -> str:
     """Return the ids of the tasks with results in *batches*. Tests see them in the
     trace of fault points.
     """
-    return " ".join(
-        writes.task_id
-        for batch in batches
-        for writes in batch.writes
-        if any(channel not in CONTROL_WRITES for channel, _ in writes.writes)
-    )
+    task_ids: list[str] = []
+    for batch in batches:
+        task_ids += [
+            task.task_id
+            for task in batch.writes
+            if any(channel not in CONTROL_WRITES for channel, _ in task.writes)
+        ]
+    return " ".join(task_ids)

@@ -179,7 +179,8 @@ class Engine:
         self._failure: BaseException | None = None
         """The error with which the run ended, or None."""
         if plan.lease is not None:
-            plan.lease.stop, plan.lease.live = self.ask_to_stop, self._tasks.live
+            plan.lease.stop = self.ask_to_stop
+            plan.lease.live = self._tasks.live
         if plan.stop_after is not None:
             reason = f"it has run for stop_after={plan.stop_after:g} seconds"
             self._post_later(plan.stop_after, Stopped(reason, kill=False))
@@ -246,17 +247,21 @@ class Engine:
         """Return a wait that ends at the first deadline of a waiting run or a task."""
         deadline = self._tasks.deadline
         for run in self._waiting:
-            if run.deadline is not None:
-                at = run.deadline
-                deadline = at if deadline is None else min(deadline, at)
+            if run.deadline is None:
+                continue
+            if deadline is None or run.deadline < deadline:
+                deadline = run.deadline
         return WAIT_FOR_EVENT if deadline is None else Wait(deadline)
 
     def perform(self, request: EngineRequest) -> None:
         """Perform *request* on this OS thread."""
         self._tasks.flush()
         if isinstance(request, Wait):
-            events = self._inbox.take(0 if self._inline.waiting else request.deadline)
-            if not events and self._inline.waiting and request.deadline != 0:
+            # An inline task must not wait until an event arrives or a time comes.
+            has_inline = bool(self._inline.waiting)
+            deadline = 0 if has_inline else request.deadline
+            events = self._inbox.take(deadline)
+            if has_inline and not events and request.deadline != 0:
                 # While there are no events, this OS thread runs the tasks that wait for
                 # it.
                 self._inline.work()
@@ -265,7 +270,8 @@ class Engine:
             if _interrupts.hold_of_main and _interrupts.hold_of_main.kept:
                 _interrupts.raise_pending_interrupts()
             return
-        run, effect = request.run, request.effect
+        run = request.run
+        effect = request.effect
         try:
             if isinstance(effect, effects.Commit):
                 assert run.run_context.committer is not None
@@ -285,9 +291,11 @@ class Engine:
             self._deliver(await self._next_on_loop(request))
             _interrupts.raise_pending_interrupts()
             return
-        run, effect = request.run, request.effect
+        run = request.run
+        effect = request.effect
         committer = run.run_context.committer
-        if not isinstance(effect, LeaveContexts) and committer and not committer.blocks:
+        is_quick = committer is not None and not committer.blocks
+        if is_quick and not isinstance(effect, LeaveContexts):
             self.perform(request)
             return
         try:
@@ -297,7 +305,8 @@ class Engine:
             else:
                 # If this coroutine is cancelled, the other OS thread still runs. So
                 # that OS thread must not change the engine: it only returns the reply.
-                run.receive(effect, await asyncio.to_thread(self._reply_to, request))
+                reply = await asyncio.to_thread(self._reply_to, request)
+                run.receive(effect, reply)
         except Exception as error:  # noqa: BLE001 - it is raised inside the run
             run.failure = error
         self._ready.appendleft(run)
@@ -324,17 +333,20 @@ class Engine:
         request of the run.
         """
         stopping = self._tasks.stopping
-        if self._request is not None and (stopping is None or not stopping.kill):
-            self._inline.withdraw()
-            self._tasks.withdraw()
-            self._stop_all(Stopped("the run was stopped"))
-            if isinstance(self._request, Wait):
-                self._request = Wait(0)
+        is_killed = stopping is not None and stopping.kill
+        if self._request is None or is_killed:
+            return self._request
+        self._inline.withdraw()
+        self._tasks.withdraw()
+        self._stop_all(Stopped("the run was stopped"))
+        if isinstance(self._request, Wait):
+            self._request = Wait(0)
         return self._request
 
     def fail(self, error: BaseException) -> None:
         """End the run with *error*, because even its stop has failed."""
-        self._failure, self._request = error, None
+        self._failure = error
+        self._request = None
 
     def close(self) -> None:
         """Commit waiting batches, release everything, and end the run's OS threads.
@@ -348,7 +360,8 @@ class Engine:
         for nested in self._nested.active.values():
             nested.steps.close()
         try:
-            if contexts := self._contexts_of(self._root):
+            contexts = self._contexts_of(self._root)
+            if contexts:
                 LeaveContexts(contexts, failure).perform(self._executors)
         except Exception:  # noqa: BLE001 - the run has ended, and stays as it ended
             run_log.exception("a Context channel could not be left")
@@ -383,7 +396,7 @@ class Engine:
         match request.effect:
             case effects.Load() | effects.LoadAttempts() as load:
                 committer = request.run.run_context.committer
-                return committer and committer.load(load)
+                return None if committer is None else committer.load(load)
             case effects.CacheLookup(keys):
                 return self._shared_results.look(keys)
             case effects.CacheStore(entries):
@@ -435,8 +448,9 @@ class Engine:
         if stopped is not None:
             self._begin_to_stop(stopped)
         at = _clock.present.monotonic_ns()
-        for run in [*self._waiting]:
-            if run.inbox or (run.deadline is not None and run.deadline <= at):
+        for run in list(self._waiting):
+            is_due = run.deadline is not None and run.deadline <= at
+            if run.inbox or is_due:
                 run.reply = Wakeup(run.inbox, now(), at, random.random())
                 run.inbox = []
                 del self._waiting[run]
@@ -481,8 +495,10 @@ class Engine:
     def _advance(self, run: ActiveRun) -> IORequest | None:
         """Continue one run to the next effect for which it must wait, or to its end."""
         while run.end is None:
-            reply, failure = run.reply, run.failure
-            run.reply = run.failure = None
+            reply = run.reply
+            failure = run.failure
+            run.reply = None
+            run.failure = None
             try:
                 if failure is None:
                     effect = run.steps.send(reply)
@@ -546,11 +562,15 @@ class Engine:
         if isinstance(end, StopIteration):
             # A StopIteration is not an error: it contains what the generator of the run
             # has returned.
-            run.end = end = end.value
+            end = end.value
         if run.failure is not None:
-            run.end = end = run.failure
-        elif contexts := self._contexts_of(run):
-            return IORequest(run, LeaveContexts(contexts, end))
+            # The contexts could not be exited.
+            end = run.failure
+        run.end = end
+        if run.failure is None:
+            contexts = self._contexts_of(run)
+            if contexts:
+                return IORequest(run, LeaveContexts(contexts, end))
         if run.graph_task is not None:
             self._nested.pass_turn(run)
             self._end_task(run.graph_task, end)

@@ -257,7 +257,9 @@ class LoopInbox(RunInbox):
         """Wait for an event, until *deadline*."""
         if self.backlog.size:
             self.backlog.clear()
-        is_over, timer, clock = False, None, _clock.present
+        clock = _clock.present
+        timer: asyncio.TimerHandle | None = None
+        is_over = False
 
         def end() -> None:
             nonlocal is_over

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from flowpregel._core.metric_series import MetricSeries
 from flowpregel._core.records import Task
+from flowpregel._core.stream_events import TaskActivity
 from flowpregel.context import Job
 from flowpregel.executors.base import Executor, JobKey
 
@@ -29,56 +30,85 @@ def live_state(
         graphs: The tasks that are nested runs.
         executors: The executors that may run jobs.
     """
-    running: dict[JobKey, tuple[int, int]] = {}
-    workers = []
+    started: dict[JobKey, tuple[int, int]] = {}
+    workers: list[dict[str, Any]] = []
     for executor in executors:
-        started = executor.running()
-        running.update(started)
-        tasks = {pid: task_id for (task_id, _), (pid, _) in started.items()}
+        of_executor = executor.running()
+        started.update(of_executor)
+        task_ids = {pid: task_id for (task_id, _), (pid, _) in of_executor.items()}
         workers += [
-            {"pid": pid, "task": tasks.get(pid, "")} for pid in executor.worker_pids()
+            {"pid": pid, "task": task_ids.get(pid, "")}
+            for pid in executor.worker_pids()
         ]
-    begun = [(job.task, *running[job.key]) for job in jobs if job.key in running]
-    begun += [(task, 0, 0) for task in graphs]
-    visible = [entry for entry in begun if not entry[0].node.hidden]
+    running: list[RunningTask] = []
+    waiting: Counter[str] = Counter()
+    for job in jobs:
+        if job.key not in started:
+            waiting[job.task.name] += 1
+        elif not job.task.node.hidden:
+            pid, began = started[job.key]
+            running.append(RunningTask(job.task, pid, began))
+    running += [RunningTask(task) for task in graphs if not task.node.hidden]
     # Tasks that compute something come before tasks that only wait for others, because
     # the end of the list may be cut off.
-    visible.sort(key=lambda entry: entry[0].node.role != "leaf")
+    running.sort(key=lambda item: item.task.node.role != "leaf")
     return {
-        "running": [_running_task(*entry) for entry in visible[:MOST_TASKS]],
-        "count": len(visible),
-        "waiting": dict(
-            Counter(job.task.name for job in jobs if job.key not in running)
-        ),
+        "running": [item.entry() for item in running[:MOST_TASKS]],
+        "count": len(running),
+        "waiting": dict(waiting),
         "workers": workers,
     }
 
 
-def _running_task(task: Task, pid: int, began: int) -> dict[str, Any]:
-    """Return the entry of a task that runs in process *pid*. The task began at *began*,
-    in wall-clock nanoseconds; 0 means that the time is unknown.
+class RunningTask(NamedTuple):
+    """A task that runs now, with its process and its start."""
+
+    task: Task
+    pid: int = 0
+    """The process of the task, or 0 for a nested run."""
+    began: int = 0
+    """The time at which the attempt began, in wall-clock nanoseconds, or 0 if it is
+    unknown.
     """
-    planned = task.attempt.first_started or 0
-    activity = task.attempt.activity
-    report = activity and activity.report
-    return {
-        "id": task.id,
-        "name": task.name,
-        # `task.call` is not used, because it may run code of the arguments' classes if
-        # the task has no record.
-        "text": "" if task.record is None else task.record.text,
-        "role": task.node.role,
-        "caller": "" if task.parent is None else task.parent.id,
-        "path": task.path,
-        "attempt": task.attempt.number,
-        "planned": planned,
-        "began": began or planned,
-        "pid": pid,
-        "done": report and report.done,
-        "total": report and report.total,
-        "message": report and report.message and str(report.message),
-        "series": {} if activity is None else _published_points(activity.series),
-    }
+
+    def entry(self) -> dict[str, Any]:
+        """Return the entry of the task in the report, in a form fit for JSON."""
+        task = self.task
+        record = task.record
+        caller = task.parent
+        planned = task.attempt.first_started or 0
+        return {
+            "id": task.id,
+            "name": task.name,
+            # `task.call` is not used, because it may run code of the arguments' classes
+            # if the task has no record.
+            "text": "" if record is None else record.text,
+            "role": task.node.role,
+            "caller": "" if caller is None else caller.id,
+            "path": task.path,
+            "attempt": task.attempt.number,
+            "planned": planned,
+            "began": self.began or planned,
+            "pid": self.pid,
+            **_activity_entry(task.attempt.activity),
+        }
+
+
+def _activity_entry(activity: TaskActivity | None) -> dict[str, Any]:
+    """Return the part of a task's entry that shows its progress and its metrics. The
+    progress is None if the task has reported none.
+    """
+    entry: dict[str, Any] = {"done": None, "total": None, "message": None, "series": {}}
+    if activity is None:
+        return entry
+    entry["series"] = _published_points(activity.series)
+    report = activity.report
+    if report is not None:
+        entry["done"] = report.done
+        entry["total"] = report.total
+        # The message may be any object.
+        entry["message"] = report.message and str(report.message)
+    return entry
 
 
 def _published_points(series: dict[str, MetricSeries]) -> dict[str, Any]:
@@ -89,7 +119,7 @@ def _published_points(series: dict[str, MetricSeries]) -> dict[str, Any]:
     published: dict[str, Any] = {}
     # The items are copied, because the run's OS thread may add a series at the same
     # time.
-    for name, metric in [*series.items()]:
+    for name, metric in list(series.items()):
         points = metric.points()
         stride = 1 + len(points) // _MOST_POINTS
         # The points are counted from the end, so that the last point is always

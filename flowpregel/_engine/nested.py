@@ -60,7 +60,7 @@ class RunContext(RunInfo):
     handler is called for nodes.
     """
 
-    def take_back(self, namespace: str) -> str | None:
+    def take_replay_limit(self, namespace: str) -> str | None:
         """Return the checkpoint before which the graph at *namespace* must start, or
         None if the graph may start from its newest checkpoint.
 
@@ -76,12 +76,19 @@ class RunContext(RunInfo):
         """Store the output of a task of the run with the saver of the run."""
         if self.committer is None or self.thread_id is None:
             return
-        task, step, data = job.task, job.step, text.encode(errors="replace")
-        address = Address(self.thread_id, step.namespace, step.checkpoint_id)
-        name = task.call or task.name
+        task = job.task
+        step = job.step
+        data = text.encode(errors="replace")
         output = CallOutput(
-            step.checkpoint_id, task.id, name, now(), data, b"", len(data)
+            checkpoint_id=step.checkpoint_id,
+            task_id=task.id,
+            name=task.call or task.name,
+            began=now(),
+            head=data,
+            tail=b"",
+            size=len(data),
         )
+        address = Address(self.thread_id, step.namespace, step.checkpoint_id)
         self.committer.saver.keep_output(address, output)
 
 
@@ -138,13 +145,13 @@ class ActiveRun:
         one.
         """
         before = self.stopped
-        if before is None or (stopped.kill, stopped.leave) > (
-            before.kill,
-            before.leave,
-        ):
-            self.stopped = stopped
-            self.inbox.append(stopped)
-            self.deadline = 0
+        if before is not None:
+            strength = stopped.kill, stopped.leave
+            if strength <= (before.kill, before.leave):
+                return
+        self.stopped = stopped
+        self.inbox.append(stopped)
+        self.deadline = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,7 +209,9 @@ class NestedRuns:
     def _take_turn(self, run: ActiveRun) -> None:
         """Make *run* ready, or queue it behind another run of the same graph."""
         namespace = run.run_context.namespace
-        has_memory = namespace and ":" not in namespace.rpartition("|")[2]
+        _, _, last_part = namespace.rpartition("|")
+        # The namespace of a graph without a memory ends with the id of its task.
+        has_memory = namespace != "" and ":" not in last_part
         if not has_memory:
             self.ready.append(run)
             return
@@ -212,7 +221,7 @@ class NestedRuns:
         if turns[0] is run:
             self.ready.append(run)
 
-    def note_written(self, end: Ended) -> None:
+    def add_span(self, end: Ended) -> None:
         """Add the time span of the nested run to *end*, the event that the writers of a
         nested graph's node have ended.
         """
@@ -222,10 +231,12 @@ class NestedRuns:
 
     def pass_turn(self, run: ActiveRun) -> None:
         """Make the next run of the same graph ready, since *run* has ended."""
-        turns = self._turns.get((run.run_context.thread_id, run.run_context.namespace))
+        key = run.run_context.thread_id, run.run_context.namespace
+        turns = self._turns.get(key)
         if turns and turns[0] is run:
             turns.popleft()
-            self.ready.extend(tuple(turns)[:1])
+            if turns:
+                self.ready.append(turns[0])
 
 
 def nested_outcome(end: Result | BaseException) -> Outcome:

@@ -38,7 +38,7 @@ from flowpregel._core.effects import (
     Submit,
 )
 from flowpregel._core.records import Node, Raised, Task, Withdrawn
-from flowpregel._engine.admission import AdmissionQueue, ConcurrencyLimit, places_of
+from flowpregel._engine.admission import AdmissionQueue, ConcurrencyLimit, slots_of
 from flowpregel._engine.commits import Committer
 from flowpregel._engine.inbox import refuse
 from flowpregel._engine.live_state import live_state
@@ -148,15 +148,17 @@ class TaskStarter:
             run.post_all(effect.tasks, Withdrawn())
             return
         for (node, _), tasks in groupby(effect.tasks, _node_and_caller):
-            if node.role != "graph":
-                self._start(run, [*tasks], effect.step)
-                continue
-            for task in tasks:
-                self._nested.start(run, task, effect.step)
+            if node.role == "graph":
+                for task in tasks:
+                    self._nested.start(run, task, effect.step)
+            else:
+                self._start(run, list(tasks), effect.step)
 
     def _start(self, run: ActiveRun, tasks: Sequence[Task], step: StepContext) -> None:
         """Start *tasks*, which have the same node and the same caller."""
-        node, caller, run_context = tasks[0].node, tasks[0].parent, run.run_context
+        node = tasks[0].node
+        caller = tasks[0].parent
+        run_context = run.run_context
         is_below = caller is not None and caller.node.role != "body"
         times_out = any(map(_timeout_of, tasks))
         try:
@@ -167,21 +169,22 @@ class TaskStarter:
             run.post_all(tasks, Raised(error))
             return
         priority = priority_of(tasks[0]) if self._are_ranked else 0
+        compares = run_context.has_saver or bool(node.retry)
         jobs: list[Job] = []
         for task in tasks:
             variables = run_context.variables
             if task.origin is not None and task.origin.variables is not None:
                 variables = task.origin.variables
             job = Job(
-                task,
-                step,
-                run_context,
-                (task.id, task.attempt.number),
-                run_context.has_saver or bool(node.retry),
-                variables,
-                placement.executor,
-                run,
-                priority,
+                task=task,
+                step=step,
+                run=run_context,
+                key=(task.id, task.attempt.number),
+                compares=compares,
+                variables=variables,
+                executor=placement.executor,
+                owner=run,
+                priority=priority,
             )
             self._jobs[task.id] = job
             jobs.append(job)
@@ -219,16 +222,18 @@ class TaskStarter:
                 does not support the resources.
             TypeError: The node is async, and a sync run cannot await it.
         """
-        executor, resources = self._executors.of_node(node, default), node.resources
+        executor = self._executors.of_node(node, default)
+        resources = node.resources
         limits = None
         if times_out or resources is not None:
             _check(node, executor, times_out=times_out)
         if resources is not None:
-            self._are_ranked |= resources.priority is not None
+            if resources.priority is not None:
+                self._are_ranked = True
             saver = None if committer is None else committer.saver
             limits = _limits_here(node, executor, default, saver)
         if node.contexts:
-            self._executors.note_contexts(executor)
+            self._executors.add_entered(executor)
         if node.role != "leaf":
             return Placement(executor, None, limits)
         if executor.room is None or None in self._limits:
@@ -237,10 +242,10 @@ class TaskStarter:
             return Placement(executor, None, limits)
         # Tasks with different resources have separate limits, so that a task that waits
         # for a resource does not block tasks that do not need it.
-        concurrency = self._limits.setdefault(
-            (executor, resources), ConcurrencyLimit(executor.room, places_of)
-        )
-        return Placement(executor, concurrency, limits)
+        key = executor, resources
+        if key not in self._limits:
+            self._limits[key] = ConcurrencyLimit(executor.room, slots_of)
+        return Placement(executor, self._limits[key], limits)
 
     def _admit(
         self,
@@ -250,11 +255,13 @@ class TaskStarter:
     ) -> None:
         """Start *jobs* as soon as their limits and rates allow."""
         if self._admission is None:
-            self._admission = AdmissionQueue(
-                self._mailbox, self._free, lambda job: self._due.append(job)
-            )
+            self._admission = AdmissionQueue(self._mailbox, self._free, self._begin)
         self._admission.add(jobs, limits, concurrency)
         self.deadline = self._admission.deadline
+
+    def _begin(self, job: Job) -> None:
+        """Pass a job to its executor at the next `flush`."""
+        self._due.append(job)
 
     def is_busy(self, waiting: Collection[str]) -> bool:
         """Return whether a task computes something, so that a test must not skip time.
@@ -263,20 +270,31 @@ class TaskStarter:
         Args:
             waiting: The ids of the tasks that only wait for a time or a signal.
         """
-        jobs = [*self._jobs.values()]
-        idle = {*waiting}
-        for job in jobs:
-            idle.update(caller.id for caller in callers_of(job.task))
-        for queue in (self._admission, *self._limits.values()):
-            if queue is not None:
-                idle.update(job.task.id for job in jobs if queue.has(job.task.id))
-        return any(
-            job.task.node.role == "leaf" and job.task.id not in idle for job in jobs
-        )
+        leaves: list[str] = []
+        idle = set(waiting)
+        for job in list(self._jobs.values()):
+            task = job.task
+            idle.update(caller.id for caller in callers_of(task))
+            if task.node.role == "leaf":
+                leaves.append(task.id)
+        queues = self._queues()
+        for task_id in leaves:
+            is_queued = any(queue.has(task_id) for queue in queues)
+            if not is_queued and task_id not in idle:
+                return True
+        return False
+
+    def _queues(self) -> list[AdmissionQueue | ConcurrencyLimit]:
+        """Return the queues in which tasks of the run may wait."""
+        queues: list[AdmissionQueue | ConcurrencyLimit] = list(self._limits.values())
+        if self._admission is not None:
+            queues.append(self._admission)
+        return queues
 
     def _free(self, executor: Executor) -> float:
         """Return the number of further jobs that *executor* would start at once."""
-        return executor.free() - sum(job.executor is executor for job in self._due)
+        due = [job for job in self._due if job.executor is executor]
+        return executor.free() - len(due)
 
     def write(self, graph_task: GraphTask, value: Any) -> None:
         """Run the writers of a nested graph's node on the *value* that the nested run
@@ -297,7 +315,8 @@ class TaskStarter:
         """Pass the started jobs to their executors."""
         if not self._due:
             return
-        due, self._due = self._due, []
+        due = self._due
+        self._due = []
         jobs_of: dict[Executor, list[Job]] = {}
         for job in due:
             jobs_of.setdefault(job.executor, []).append(job)
@@ -327,7 +346,7 @@ class TaskStarter:
         for event in events:
             if isinstance(event, Emitted) and isinstance(event.payload, Spent):
                 if self._admission is not None:
-                    self._admission.note_spent(event.task_id, event.payload.tokens)
+                    self._admission.correct_cost(event.task_id, event.payload.tokens)
                 continue
             self._route(event, root)
             if isinstance(event, Ended | Call):
@@ -347,11 +366,12 @@ class TaskStarter:
             if key != (task_id, event.attempt):
                 refuse(event)
                 return
-        (root if job is None else job.owner).inbox.append(event)
+        run = root if job is None else job.owner
+        run.inbox.append(event)
         if isinstance(event, Ended):
             self._jobs.pop(task_id, None)
             if task_id in self._nested.active:
-                self._nested.note_written(event)
+                self._nested.add_span(event)
             if _fault.points:
                 _fault.fault("task.ended", task_id)
 
@@ -393,10 +413,7 @@ class TaskStarter:
         """Withdraw a task that waits in a queue of the run, and return whether the task
         waited there.
         """
-        queues: list[AdmissionQueue | ConcurrencyLimit] = [*self._limits.values()]
-        if self._admission is not None:
-            queues.append(self._admission)
-        for queue in queues:
+        for queue in self._queues():
             job = queue.withdraw(task_id)
             if job is not None:
                 self._mailbox.post(Ended(*job.key, Withdrawn()))
@@ -405,7 +422,8 @@ class TaskStarter:
 
     def withdraw(self) -> None:
         """Withdraw the jobs that were not passed to an executor yet."""
-        due, self._due = self._due, []
+        due = self._due
+        self._due = []
         for job in due:
             self._mailbox.post(Ended(*job.key, Withdrawn()))
 
@@ -415,14 +433,19 @@ class TaskStarter:
         """Return the tasks that run or wait at this moment. Any OS thread may call
         this.
         """
-        jobs = [*self._jobs.values()]
+        # The dicts are copied, because the run's OS thread may change them.
+        jobs = list(self._jobs.values())
         graphs = [
             run.graph_task.task
-            for run in [*self._nested.active.values()]
+            for run in list(self._nested.active.values())
             if run.graph_task is not None
         ]
-        idle = [kind[0] for kind in [*self._limits] if kind is not None]
-        return live_state(jobs, graphs, {*idle, *(job.executor for job in jobs)})
+        executors_in_use = {job.executor for job in jobs}
+        for key in list(self._limits):
+            if key is not None:
+                executor, _ = key
+                executors_in_use.add(executor)
+        return live_state(jobs, graphs, executors_in_use)
 
     def close(self, failure: BaseException | None) -> None:
         """Stop the tasks of a run that ended with *failure*, and end the executors made
@@ -431,7 +454,7 @@ class TaskStarter:
         if failure is not None:
             # If the run failed before it could end its tasks, the tasks are cancelled
             # here. Otherwise their bodies would never return.
-            for job in [*self._jobs.values()]:
+            for job in list(self._jobs.values()):
                 job.executor.cancel(job.key, kill=True)
         self._executors.close(failure)
         if self._admission is not None:
@@ -445,7 +468,8 @@ def _check(node: Node, executor: Executor, *, times_out: bool) -> None:
         ConfigurationError: The executor cannot stop a task that has a timeout, or does
             not support the resources.
     """
-    capabilities, kind = executor.capabilities, type(executor).__name__
+    capabilities = executor.capabilities
+    kind = type(executor).__name__
     if times_out and not capabilities.times_out:
         raise ConfigurationError(
             f"node {node.name!r} has a timeout, but {kind} cannot stop a "
@@ -456,9 +480,9 @@ def _check(node: Node, executor: Executor, *, times_out: bool) -> None:
         return
     if capabilities.runs_here and not resources.of_a_process:
         return
-    counted = (
-        "only limit, rate and priority" if capabilities.runs_here else "none of them"
-    )
+    counted = "none of them"
+    if capabilities.runs_here:
+        counted = "only limit, rate and priority"
     raise ConfigurationError(
         f"task {node.name!r} declares resources (cpus, memory, gpus, limit, rate, "
         f"priority or isolation), but {kind} enforces {counted}: use "
@@ -483,7 +507,8 @@ def _limits_here(
         ConfigurationError: All programs that use the store must share the limits, but
             the store has no lock files.
     """
-    resources, capabilities = node.resources, executor.capabilities
+    resources = node.resources
+    capabilities = executor.capabilities
     assert resources is not None
     limits = _limits_of(executor, node.executor, default)
     folder = limits_folder_of(saver)
@@ -512,6 +537,11 @@ def _limits_of(*owners: Any) -> SharedLimits:
 
 
 # -------------------------------------------------------------------- executors
+
+
+def _body_executor() -> Executor:
+    """Return an executor with an OS thread for each body."""
+    return ThreadExecutor(1_000_000, name="flowpregel-body")
 
 
 @dataclass(eq=False)
@@ -560,9 +590,7 @@ class RunExecutors:
         if node.role == "body":
             # Bodies only make calls and wait for them, so any number of them may run at
             # once.
-            return self._once(
-                "body", lambda: ThreadExecutor(1_000_000, name="flowpregel-body")
-            )
+            return self._once("body", _body_executor)
         executor = default if node.executor is None else node.executor
         if executor is None:
             executor = default_executor()
@@ -628,11 +656,12 @@ class RunExecutors:
             raise
 
     def _once(self, key: object, make: Callable[[], Executor]) -> Executor:
+        """Return the executor that was made for *key*, or let *make* make it."""
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
 
-    def note_contexts(self, executor: Executor) -> None:
+    def add_entered(self, executor: Executor) -> None:
         """Note that tasks on *executor* may enter the contexts of `Context`
         channels.
         """

@@ -212,9 +212,9 @@ class ResultStream(Generic[R]):
         for index, (future, size) in islice(self._calls, free):
             self._under_way[index] = future, size
             if self._unordered is not None:
-                future.add_done_callback(partial(self._note, index))
+                future.add_done_callback(partial(self._add_ended, index))
 
-    def _note(self, index: int, _: object) -> None:
+    def _add_ended(self, index: int, _: object) -> None:
         """Note that the call with this *index* has ended, and wake the reader if it
         waits.
         """
@@ -388,7 +388,7 @@ class ItemFuture(Unresolved, Generic[R]):
             except Exception:
                 if chunk.items is None:
                     raise
-        self._note_read()
+        self._mark_read()
         return self._item_of(chunk.of_items)
 
     def value(self) -> R:
@@ -408,7 +408,7 @@ class ItemFuture(Unresolved, Generic[R]):
             "R", results if isinstance(results, Exception) else results[self._index]
         )
 
-    def _note_read(self) -> None:
+    def _mark_read(self) -> None:
         """Note that the caller has read the outcome of the item. Once the outcomes of
         all failed items were read, the failure of the chunk is regarded as read.
         """
@@ -428,7 +428,7 @@ class ItemFuture(Unresolved, Generic[R]):
         error = self._chunk.exception(timeout)
         if self._chunk.items is None:
             return error
-        self._note_read()
+        self._mark_read()
         return _error_of_item(self._chunk, self._index)
 
     def done(self) -> bool:
@@ -446,7 +446,7 @@ class ItemFuture(Unresolved, Generic[R]):
         except Exception:
             if self._chunk.items is None:
                 raise
-        self._note_read()
+        self._mark_read()
         return self._item_of(results)
 
 

@@ -23,7 +23,7 @@ from signal import SIGKILL, SIGTERM
 from typing import IO, Any, Final, TypeAlias
 
 from flowpregel import _clock
-from flowpregel._core.files import note_file
+from flowpregel._core.files import collect_file
 from flowpregel._core.ids import CallKey, text_digest
 from flowpregel._core.records import Node
 from flowpregel._engine.nested import RunContext
@@ -511,5 +511,5 @@ class File(os.PathLike[str]):
             OSError: The file does not exist, or cannot be read.
         """
         digest, state = present_or_recorded_digest(self.path)
-        note_file(self.path, digest, state.size)
+        collect_file(self.path, digest, state.size)
         return digest

@@ -651,10 +651,10 @@ class TaskFunction(Generic[P, R]):
         digested = self._digested
         called = called_by(node)
         if digested is None or digested[0] is not called:
-            self._digested = digested = called, KeptDigest(called, self._note_past)
+            self._digested = digested = called, KeptDigest(called, self._remember_code)
         return digested[1].now().digest
 
-    def _note_past(self, code: CodeDigest) -> None:
+    def _remember_code(self, code: CodeDigest) -> None:
         """Remember the code digest of a call of a closure, for `has_code`."""
         _note_digest(code)
         self._past_codes[code.digest] = code

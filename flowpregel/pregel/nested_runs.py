@@ -161,7 +161,7 @@ def _nested_options(
     is_addressed = config.checkpoint_map.get(namespace) is not None
     before = None
     if not is_addressed:
-        before = outer.take_back(task.namespace)
+        before = outer.take_replay_limit(task.namespace)
     outer_options = outer.options
     parents = {
         **outer_options.metadata.get("parents", {}),

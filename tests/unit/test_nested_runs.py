@@ -129,7 +129,7 @@ def test_the_end_of_the_writers_has_the_time_of_the_whole_task(
     nested.start(outermost(), task_of(FakeGraph()), STEP)
     end = Ended("a", 1, Returned(()))
 
-    nested.note_written(end)
+    nested.add_span(end)
 
     assert end.span is not None
     assert "graph" == end.span.executor

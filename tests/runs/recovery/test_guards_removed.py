@@ -187,7 +187,7 @@ def test_without_the_comparison_chance_goes_unseen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The call gets a result of its own even then: never that of another."""
-    monkeypatch.setattr(recorded_calls, "check_chance", lambda *_: None)
+    monkeypatch.setattr(recorded_calls, "check_determinism", lambda *_: None)
 
     assert "the weight" == replayed(tmp_path)
 

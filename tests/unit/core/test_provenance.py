@@ -6,8 +6,8 @@ import pytest
 
 from flowpregel._core.provenance import (
     OtherCodeNotice,
+    add_failed_attempt,
     first_difference,
-    note_failed,
 )
 from flowpregel._core.records import Kind, Task
 from tests.unit.core.programs import node
@@ -61,7 +61,7 @@ def test_of_many_attempts_that_failed_the_last_ten_are_recorded() -> None:
     task = task_of_n()
 
     for number in range(12):
-        note_failed(task, ValueError(number))
+        add_failed_attempt(task, ValueError(number))
 
     lines = [line for _, _, _, line, _ in task.attempt.failed]
     assert [f"ValueError: {number}" for number in range(2, 12)] == lines
@@ -75,7 +75,7 @@ def test_an_attempt_that_nobody_measured_began_when_its_task_was_started(
     task = task_of_n()
     task.attempt.first_started = started
 
-    note_failed(task, ValueError("n"))
+    add_failed_attempt(task, ValueError("n"))
 
     ((when, seconds, pid, _, _),) = task.attempt.failed
     assert (began, 0.0, 0) == (when, seconds, pid)

@@ -70,7 +70,7 @@ def test_an_answer_that_no_question_took_is_named_when_the_task_returns() -> Non
     questions = again(asked("one", "two", "three"), 2)
     questions.find("one")
 
-    questions.note_unused()
+    questions.notify_unused()
 
     (notice,) = questions.notices
     assert "the answer to two was not used" in notice.replace("'", "")

@@ -19,29 +19,19 @@ def test_the_record_that_was_passed_over_is_the_first_candidate_of_the_next_call
 ):
     """And the one that was used ahead is none any more."""
     calls = ReorderedCalls()
-    calls.note(QUESTION, 0, 2)
+    calls.take(QUESTION, 0, 2)
 
     assert calls.is_taken(QUESTION, 2)
     assert [0, 3, 4] == list(calls.candidates(QUESTION, 1))[:3]
-    calls.note(QUESTION, 1, 0)
+    calls.take(QUESTION, 1, 0)
     assert [3, 4] == list(calls.candidates(QUESTION, 1))[1:3]
 
 
 def test_a_call_whose_own_record_is_taken_has_one_that_was_passed_over() -> None:
     """Each record answers one call, whatever its code."""
     calls = ReorderedCalls()
-    calls.note(QUESTION, 0, 1)
+    calls.take(QUESTION, 0, 1)
 
     assert calls.is_taken(QUESTION, 1)
     assert 0 == calls.take_skipped(QUESTION)
     assert [2] == list(calls.candidates(QUESTION, 1))[:1]
-
-
-def test_another_attempt_of_the_body_begins_with_the_first_records() -> None:
-    """Nothing is taken, and nothing passed over."""
-    calls = ReorderedCalls()
-    calls.note(QUESTION, 0, 1)
-    calls.clear()
-
-    assert not calls.is_taken(QUESTION, 1)
-    assert [1, 2] == list(calls.candidates(QUESTION, 0))[:2]

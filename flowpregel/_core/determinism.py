@@ -18,14 +18,12 @@ none of these is the case                   `ReplayMismatchError`
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from flowpregel._core import ids
 from flowpregel._core.body_calls import BodyCalls
-from flowpregel._core.files import FileContent, changed_files
+from flowpregel._core.files import changed_files
 from flowpregel._core.ids import CODE_DIGITS, NOWHERE, CallRecord
 from flowpregel._core.records import Task
-from flowpregel._core.replay import Replay, record_in
 from flowpregel._core.run import Run
 from flowpregel.errors import InputMismatchError, ReplayMismatchError
 
@@ -35,7 +33,7 @@ _TYPE_ALONE = re.compile(r"<[^<>]*>")
 """
 
 
-def check_chance(
+def check_determinism(
     run: Run,
     caller: Task,
     record: CallRecord,
@@ -64,14 +62,18 @@ def check_chance(
     if recorded.name == record.name:
         changes = changed_files(recorded.files, record.files)
     if not changes:
-        raise ReplayMismatchError(*_call_texts(recorded, record))
+        recorded_text, text = _call_texts(recorded, record)
+        raise ReplayMismatchError(recorded_text, text)
     # A changed file in the arguments is treated like a changed input of the run: the
     # run fails with an error, unless it adopts the change.
     run.replay.report.is_changed = True
     files = [file for file, _ in changes]
-    if not (run.options.adopts_input or _has_adopted(run, files)):
-        reasons = "; ".join(text for _, text in changes)
-        raise InputMismatchError(_thread_of(run), reasons, adopts=True)
+    # The run has already adopted files that, with this content, are in the arguments of
+    # a recorded call.
+    if run.options.adopts_input or run.replay.has_files(files):
+        return
+    reasons = "; ".join(text for _, text in changes)
+    raise InputMismatchError(_thread_of(run), reasons, adopts=True)
 
 
 def _is_explained(
@@ -85,8 +87,11 @@ def _is_explained(
     body: BodyCalls = caller.attempt.body
     if record.position == NOWHERE or body.has_new_result:
         return True
-    question = recorded[:2]
-    if question == record[:2] or question in body.sequence.occurrences:
+    group = recorded.name, recorded.arguments
+    if group == (record.name, record.arguments):
+        return True
+    if group in body.sequence.occurrences:
+        # The body has made the recorded call earlier in this attempt.
         return True
     # Coroutines that run concurrently may make their calls in a different order in each
     # run. So in an async body any difference is allowed.
@@ -100,20 +105,11 @@ def _thread_of(run: Run) -> str:
     options = run.options
     if options.address is not None:
         return options.address.thread_id
-    saved = options.loaded[0] if options.loaded else None
-    return "(not kept)" if saved is None else saved.address.thread_id
-
-
-def _has_adopted(run: Run, files: Sequence[FileContent]) -> bool:
-    """Return whether the run has already adopted *files* with their present content:
-    each of them is, with this content, in the arguments of a recorded call.
-    """
-    replay = run.replay
-    if replay.known_files is None:
-        replay.known_files = set()
-        for record in replay.recorded_calls():
-            replay.known_files.update(tuple(file) for file in record.files)
-    return replay.known_files.issuperset(files)
+    if options.loaded is not None:
+        (saved,) = options.loaded
+        if saved is not None:
+            return saved.address.thread_id
+    return "(not kept)"
 
 
 def _recorded_at(
@@ -127,29 +123,21 @@ def _recorded_at(
     replay = run.replay
     if not replay.reuses_writes:
         return None
-    position = record.caller, record.position
-    recorded = _calls_by_position(replay).get(position)
-    if recorded is None:
-        index = caller.attempt.body.sequence.call_count - 1
-        recorded = replay.lazy_call_at(ids.call_path(caller.path, index))
-    if recorded is None or (recorded.caller, recorded.position) == position:
+    recorded = replay.pending_call_at(record.caller, record.position)
+    if recorded is not None:
         return recorded
-    note_change(run, caller, recorded, record)
+    index = caller.attempt.body.sequence.call_count - 1
+    recorded = replay.lazy_call_at(ids.call_path(caller.path, index))
+    if recorded is None:
+        return None
+    is_same_caller = recorded.caller == record.caller
+    if is_same_caller and recorded.position == record.position:
+        return recorded
+    report_change(run, caller, recorded, record)
     return None
 
 
-def _calls_by_position(replay: Replay) -> dict[tuple[str, int], CallRecord]:
-    """Return the calls among the pending writes, by caller and position."""
-    if replay.calls_by_position is None:
-        replay.calls_by_position = {}
-        for writes in replay.pending.values():
-            record = record_in(writes)
-            if record is not None:
-                replay.calls_by_position[record.caller, record.position] = record
-    return replay.calls_by_position
-
-
-def note_change(
+def report_change(
     run: Run,
     caller: Task,
     recorded: CallRecord,
@@ -158,27 +146,34 @@ def note_change(
     """Add to the report of the replay that the code or the input of *caller* has
     changed since the *recorded* call, if it has.
     """
-    if recorded.caller != now.caller:
-        report = run.replay.report
-        report.is_changed = True
-        codes = recorded.caller[:CODE_DIGITS], now.caller[:CODE_DIGITS]
-        report.codes.setdefault(caller.name, codes)
-        if not any(report.body_codes) and codes[0] != codes[1]:
-            report.body_codes = codes
+    if recorded.caller == now.caller:
+        return
+    report = run.replay.report
+    report.is_changed = True
+    recorded_code = recorded.caller[:CODE_DIGITS]
+    present_code = now.caller[:CODE_DIGITS]
+    report.codes.setdefault(caller.name, (recorded_code, present_code))
+    is_first = report.body_codes == ("", "")
+    if is_first and recorded_code != present_code:
+        report.body_codes = recorded_code, present_code
 
 
-def _call_texts(recorded: CallRecord, now: CallRecord) -> list[str]:
+def _call_texts(recorded: CallRecord, now: CallRecord) -> tuple[str, str]:
     """Return the texts of two calls for a message, each with the digests in which the
     calls differ.
     """
-    texts = [
-        f"{record.text}   [code {record.code[:8]}, arguments {record.arguments[:8]}]"
-        for record in (recorded, now)
-    ]
+    recorded_text = _text_with_digests(recorded)
+    text = _text_with_digests(now)
     if recorded.text == now.text and recorded.arguments != now.arguments:
         hidden = _TYPE_ALONE.findall(now.text)
         difference = "a part that is not shown"
         if hidden:
             difference = f"the content of {', '.join(hidden)}"
-        texts[1] += f" (they differ in {difference})"
-    return texts
+        text += f" (they differ in {difference})"
+    return recorded_text, text
+
+
+def _text_with_digests(record: CallRecord) -> str:
+    code = record.code[:8]
+    arguments = record.arguments[:8]
+    return f"{record.text}   [code {code}, arguments {arguments}]"
