@@ -43,15 +43,16 @@ class NodeSnapshots:
             node, contents = self._last
             if all(cell_content(cell) is content for cell, content in contents):
                 return node
-        functions = [*_closures_in(self._target)]
+        functions = list(_closures_in(self._target))
         cells = _cells_by_id(functions).values()
         contents = tuple((cell, cell_content(cell)) for cell in cells)
-        (callee,) = self._node.steps
+        (target,) = self._node.steps
         function = snapshot(functions)
-        func, coroutine = (None, function) if callee.func is None else (function, None)
-        node = replace(
-            self._node, steps=(replace(callee, func=func, coroutine=coroutine),)
-        )
+        if target.func is None:
+            target = replace(target, coroutine=function)
+        else:
+            target = replace(target, func=function, coroutine=None)
+        node = replace(self._node, steps=(target,))
         self._last = node, contents
         return node
 
@@ -62,14 +63,13 @@ def _closures_in(target: Any) -> Iterator[FunctionType]:
     pending = [target]
     while pending:
         function = pending.pop()
-        if (
-            isinstance(function, FunctionType)
-            and function.__closure__
-            and id(function) not in seen
-        ):
-            seen[id(function)] = function
-            yield function
-            pending += map(cell_content, function.__closure__)
+        if not isinstance(function, FunctionType) or not function.__closure__:
+            continue
+        if id(function) in seen:
+            continue
+        seen[id(function)] = function
+        yield function
+        pending += map(cell_content, function.__closure__)
 
 
 def snapshot(functions: list[FunctionType]) -> FunctionType:
@@ -116,11 +116,15 @@ def _cells_by_id(functions: list[FunctionType]) -> dict[int, CellType]:
     """
     cells: dict[int, CellType] = {}
     for function in functions:
-        cells.update((id(cell), cell) for cell in function.__closure__ or ())
+        for cell in function.__closure__ or ():
+            cells[id(cell)] = cell
     return cells
 
 
 def _copy_of(function: FunctionType, closure: tuple[CellType, ...]) -> FunctionType:
+    """Return a copy of *function* that reads its variables from the cells in
+    *closure*.
+    """
     copy = FunctionType(
         function.__code__,
         function.__globals__,
@@ -161,7 +165,7 @@ def _names_bound_by(code: CodeType) -> frozenset[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             names |= _names_bound_by(constant)
-    return frozenset(names & {*code.co_freevars})
+    return frozenset(names.intersection(code.co_freevars))
 
 
 def called_by(node: Node) -> Any:

@@ -76,7 +76,9 @@ class EntrypointOptions:
         check_names("entrypoint", "adopts", self.adopts)
         for name in ("on_end", "on_failure"):
             hook: Any = getattr(self, name)
-            if hook is not None and (not callable(hook) or is_coroutine_function(hook)):
+            if hook is None:
+                continue
+            if not callable(hook) or is_coroutine_function(hook):
                 raise ConfigurationError(
                     f"entrypoint({name}={hook!r}): use a function, not async"
                 )
@@ -419,9 +421,10 @@ def _types_of(func: Any, only: str | None) -> tuple[Any, Any, Any]:
     """
     hints = hints_of(func)
     input_type = dict if only is None else hints.get(only, Any)
-    returned = saved = hints.get("return", Any)
+    returned = hints.get("return", Any)
     if get_origin(returned) is entrypoint.final:
-        returned, saved = get_args(returned)
-    elif returned is entrypoint.final:
-        returned = saved = Any
-    return input_type, returned, saved
+        value_type, saved_type = get_args(returned)
+        return input_type, value_type, saved_type
+    if returned is entrypoint.final:
+        return input_type, Any, Any
+    return input_type, returned, returned

@@ -50,9 +50,6 @@ from flowpregel.pregel.pregel import Pregel
 from flowpregel.pregel.runner import GraphRun
 from flowpregel.pregel.schedule import Schedule
 
-if TYPE_CHECKING:
-    pass
-
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 A = TypeVar("A")
@@ -262,9 +259,9 @@ class Flow(Pregel, Generic[P, R]):
         # If a parameter of the function has the name of an option, the parameter takes
         # precedence.
         options = {
-            k: v
-            for k, v in RUN_OPTIONS.items()
-            if k not in parameters.signature.parameters
+            name: default
+            for name, default in RUN_OPTIONS.items()
+            if name not in parameters.signature.parameters
         }
         self.parameters: FlowParameters = replace(parameters, options=tuple(options))
         self.once: RunIdentity = replace(once, completed=self.completed)
@@ -500,13 +497,14 @@ class Flow(Pregel, Generic[P, R]):
         def enqueue(*args: Any, **kwargs: Any) -> Any:
             if self.checkpointer is None:
                 raise _no_checkpointer(f"{self.name}.enqueue(...)")
-            position = {
-                name: kwargs.pop(name, default)
-                for name, default in POSITION_OPTIONS.items()
-                if name not in self.parameters.signature.parameters
-            }
+            options = dict(POSITION_OPTIONS)
+            for name in POSITION_OPTIONS:
+                is_argument = name in self.parameters.signature.parameters
+                if name in kwargs and not is_argument:
+                    options[name] = kwargs.pop(name)
             run = self._new_run(args, kwargs, durability="sync", on_conflict="raise")
-            store_enqueued(run, position_from(**{**POSITION_OPTIONS, **position}))
+            position = position_from(**options)
+            store_enqueued(run, position)
             return run.config.thread_id
 
         return self._with_signature(enqueue, return_annotation=str)
@@ -774,7 +772,8 @@ class Flow(Pregel, Generic[P, R]):
         """
         options = {**RUN_OPTIONS, **self.run_options, **self._options_in(kwargs)}
         run_id = options.pop("id")
-        adopt, again = options.pop("adopt"), options.pop("again")
+        adopt = options.pop("adopt")
+        again = options.pop("again")
         if run_id == "":
             raise ConfigurationError(
                 f"{self.name}.run(id=''): the id is empty; use any other text, or "
@@ -838,5 +837,10 @@ def run_identity_of(
     """
     module, qualified = definition_of(func)
     module, file = imported_as(module)
-    flow = f"{module}:{qualified.removesuffix(qualified.rpartition('.')[2])}{name}"
-    return RunIdentity(flow=flow, folder=folder_of(module, file), adopts=tuple(adopts))
+    # The workflow's own name may differ from the name of its function.
+    scope, dot, _ = qualified.rpartition(".")
+    return RunIdentity(
+        flow=f"{module}:{scope}{dot}{name}",
+        folder=folder_of(module, file),
+        adopts=tuple(adopts),
+    )

@@ -229,31 +229,48 @@ class ResultStream(Generic[R]):
         The indices of the ended calls are recorded as the result of a call, so that a
         resumed run gets the results in the same order.
         """
-        while not (ended := self._ended_of_window()):
+        ended = self._ended_of_window()
+        while not ended:
             first, _ = next(iter(self._under_way.values()))
             self._awaited = first.sibling(is_call=False)
+            # A call may have ended before the future was set.
             if not self._ended:
                 yield self._awaited, 0
-        for future in [self._under_way[index][0] for index in ended]:
+            ended = self._ended_of_window()
+        for index in ended:
+            future, _ = self._under_way[index]
             if isinstance(Future.exception(future), GraphInterrupt | TaskCancelled):
                 # The call was interrupted or cancelled. The loop that iterates over
                 # this stream gets that as an error, and the attempt of the body ends.
                 # So the order in which the calls ended is not recorded.
                 yield future, 0
         if self._scope.job.compares:
-            under_way = tuple(self._under_way)
-            arguments = arguments_digest(under_way, {}, "indices")
-            text = (
-                f"{name}.imap: which ended first, of {len(under_way)} from "
-                f"{under_way[0]}"
-            )
-            key = CallKey(f"{name}.imap", arguments, "", text, is_placed=False)
-            recorded = self._scope.run_client.call(
-                _ARRIVALS, Arguments((ended,), {}), key
-            )
+            recorded = self._record_order(name, ended)
             yield recorded, 0
             ended = recorded.value()
         self._next.extend(ended)
+
+    def _record_order(
+        self, name: str, ended: tuple[int, ...]
+    ) -> CallFuture[tuple[int, ...]]:
+        """Make the call whose recorded result is the indices of the calls that have
+        *ended*, of the calls that are under way.
+        """
+        under_way = tuple(self._under_way)
+        key = CallKey(
+            name=f"{name}.imap",
+            arguments=arguments_digest(under_way, {}, "indices"),
+            code="",
+            text=(
+                f"{name}.imap: which ended first, of {len(under_way)} from "
+                f"{under_way[0]}"
+            ),
+            is_placed=False,
+        )
+        arguments = Arguments((ended,), {})
+        future: CallFuture[tuple[int, ...]]
+        future = self._scope.run_client.call(_ARRIVALS, arguments, key)
+        return future
 
     def _ended_of_window(self) -> tuple[int, ...]:
         """Return the indices of the ended calls whose results were not read yet. Other
@@ -278,7 +295,10 @@ def _results(future: CallFuture[Any], result: Any, size: int | None) -> Iterable
         return (result,)
     if future.items is not None:
         return (_result_of_item(future, position) for position in range(size))
-    return result if size and isinstance(result, list) else [result] * size
+    if size and isinstance(result, list):
+        return result
+    # The result is the exception of the whole chunk, which counts for each item.
+    return [result] * size
 
 
 def _error_of_item(chunk: CallFuture[Any], position: int) -> BaseException | None:
@@ -332,12 +352,16 @@ def redacted_positions(
     for index, parameter in enumerate(signature_of(func).parameters.values()):
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             positions[parameter.name] = index
-    if unknown := [name for name in hidden if name not in positions]:
-        has = f"it has {', '.join(positions)}"
-        raise ConfigurationError(
-            f"task {task!r} has no parameter {unknown[0]!r} to redact; {has}"
-        )
-    return frozenset({*hidden, *(positions[name] for name in hidden)})
+    redacted: set[int | str] = set()
+    for name in hidden:
+        if name not in positions:
+            raise ConfigurationError(
+                f"task {task!r} has no parameter {name!r} to redact; it has "
+                f"{', '.join(positions)}"
+            )
+        redacted.add(name)
+        redacted.add(positions[name])
+    return frozenset(redacted)
 
 
 def positional_parameters(func: Callable[..., Any]) -> tuple[str, ...]:
@@ -404,9 +428,10 @@ class ItemFuture(Unresolved, Generic[R]):
     def _item_of(self, results: Any) -> R:
         if self._chunk.items is not None:
             return cast("R", _result_of_item(self._chunk, self._index))
-        return cast(
-            "R", results if isinstance(results, Exception) else results[self._index]
-        )
+        if isinstance(results, Exception):
+            # The whole chunk has failed, and its failures are returned.
+            return cast("R", results)
+        return cast("R", results[self._index])
 
     def _mark_read(self) -> None:
         """Note that the caller has read the outcome of the item. Once the outcomes of
@@ -475,7 +500,7 @@ def arguments_of(iterables: Sequence[Iterable[Any]]) -> Iterable[tuple[Any, ...]
         arguments = zip(*iterables, strict=True)
         # The iterables are read to the end, so that an error about different lengths is
         # raised before any call.
-        return arguments if len(iterables) == 1 else [*arguments]
+        return arguments if len(iterables) == 1 else list(arguments)
     except (TypeError, ValueError) as error:
         error.add_note(
             "map() takes a list, or another iterable such as range(3), for each "
@@ -562,8 +587,10 @@ class ChunkedCall:
         return attempt.end()
 
     def _call(self, item: tuple[Any, ...], scope: Scope) -> Any:
+        """Call the task's function for one item."""
         call_item = call_checked if scope.job.run.checks_mutations else call
-        return call_item(self._callee, with_values(Arguments(item, {})), scope)
+        arguments = with_values(Arguments(item, {}))
+        return call_item(self._callee, arguments, scope)
 
     def _attempt(self, first: int, items: Sequence[tuple[Any, ...]]) -> ChunkAttempt:
         def described_item(position: int) -> str:
@@ -577,8 +604,13 @@ def chunk_node(node: Node) -> Node:
     """Return the node for a chunk of calls of *node*."""
     (callee,) = node.steps
     chunked = ChunkedCall(callee, node.redacted)
-    func, coroutine = (chunked, None) if callee.func else (None, chunked.in_coroutine)
-    step = CallTarget(func, coroutine, (), callee.name, calls_items=True)
+    step = CallTarget(
+        func=chunked if callee.func else None,
+        coroutine=None if callee.func else chunked.in_coroutine,
+        injections=(),
+        name=callee.name,
+        calls_items=True,
+    )
     # The arguments of a chunk's call are the index of the first item, and the items. So
     # messages must not show the items if any argument of the task is redacted.
     hidden: tuple[int | str, ...] = (1, "items") if node.redacted else ()
@@ -665,7 +697,11 @@ class ChunkAttempt:
             ItemsFailed: An item has failed.
         """
         if self._errors:
-            raise ItemsFailed(
-                ItemOutcomes(self._count, self.results, self._errors, self._final)
+            outcomes = ItemOutcomes(
+                count=self._count,
+                results=self.results,
+                errors=self._errors,
+                final=self._final,
             )
+            raise ItemsFailed(outcomes)
         return [self.results[position] for position in range(self._count)]

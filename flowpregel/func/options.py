@@ -140,10 +140,11 @@ class TaskOptions:
     @property
     def resources(self) -> Resources | None:
         """The resources that a call takes while it runs, or None if none are set."""
-        amounts = {name: getattr(self, name) for name in NO_RESOURCES}
-        amounts = {
-            name: amount for name, amount in amounts.items() if amount is not None
-        }
+        amounts: dict[str, Any] = {}
+        for name in NO_RESOURCES:
+            amount = getattr(self, name)
+            if amount is not None:
+                amounts[name] = amount
         return Resources(**amounts) if amounts else None
 
     @property
@@ -151,7 +152,9 @@ class TaskOptions:
         """The policy for sharing results between runs, or None if they are not
         shared.
         """
-        return self.cache_policy or (CachePolicy() if self.cache else None)
+        if self.cache_policy is None and self.cache:
+            return CachePolicy()
+        return self.cache_policy
 
     def node(self, **other_fields: Any) -> Node:
         """Return the node (the record by which a run calls a task) with these options

@@ -70,8 +70,11 @@ class FlowParameters:
             raise TypeError(f"{self.name}() {error}{self._hint(kwargs)}") from None
         bound.apply_defaults()
         arguments = dict(bound.arguments)
-        value = next(iter(arguments.values()))
-        return value if self.is_one and not _means_more(value) else arguments
+        if self.is_one:
+            (value,) = arguments.values()
+            if not _means_more(value):
+                return value
+        return arguments
 
     def _hint(self, kwargs: Mapping[str, Any]) -> str:
         """Describe the accepted arguments, for the error that one of *kwargs* is not
@@ -97,7 +100,8 @@ class FlowParameters:
             if first is not None and first.kind is first.KEYWORD_ONLY:
                 return Arguments((), {first.name: run_input})
             return run_input
-        args, kwargs = [], {}
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
         for name, value in run_input.items():
             match parameters[name].kind:
                 case inspect.Parameter.POSITIONAL_ONLY:
@@ -116,15 +120,15 @@ class FlowParameters:
             return False
         parameters = self.signature.parameters
         if self.is_one:
-            return run_input.keys() == parameters.keys() and all(
-                map(_means_more, run_input.values())
-            )
-        required = {
-            name
-            for name, parameter in parameters.items()
-            if parameter.default is parameter.empty
-            and parameter.kind is not parameter.VAR_KEYWORD
-        }
+            if run_input.keys() != parameters.keys():
+                return False
+            return all(map(_means_more, run_input.values()))
+        required: set[str] = set()
+        for name, parameter in parameters.items():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                continue
+            if parameter.default is parameter.empty:
+                required.add(name)
         return required <= run_input.keys() <= parameters.keys()
 
 

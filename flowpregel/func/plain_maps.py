@@ -239,8 +239,10 @@ def imap(
         6
     """
     further: dict[str, Any] = {**options}
-    window, ordered = further.pop("window", None), further.pop("ordered", True)
-    window = mapping.WINDOW if window is None else window
+    ordered = further.pop("ordered", True)
+    window = further.pop("window", None)
+    if window is None:
+        window = mapping.WINDOW
     plain = PlainMap("imap", function, store, id, further)
     plain.check_items(items)
     mapping.check_map("imap", chunksize, errors, plain.task.options.shares, window)
@@ -302,7 +304,8 @@ class PlainMap:
                 self._options[name] = options.pop(name)
         code_policy = options.get("on_code_change")
         if run_id is None and code_policy is None and store is not None:
-            code_policy = options["on_code_change"] = "rerun"
+            code_policy = "rerun"
+            options["on_code_change"] = code_policy
         if code_policy is not None:
             self._options["on_code_change"] = code_policy
         options["retry_policy"] = _retry_policies(function, options)
@@ -328,8 +331,11 @@ class PlainMap:
         """Return the workflow that runs *body*. Its name comes from the user's
         function, so that it does not depend on the module that calls `map`.
         """
-        body.__module__ = definition_of(self.task.func)[0]
-        body.__name__ = body.__qualname__ = f"{self._method} {self.task.name}"
+        module, _ = definition_of(self.task.func)
+        name = f"{self._method} {self.task.name}"
+        body.__module__ = module
+        body.__name__ = name
+        body.__qualname__ = name
         store = self._store
         if store == DEFAULT_STORE:
             store = default_store(self._method)
@@ -404,9 +410,12 @@ class ResultQueue(Generic[R]):
             handle = start()
             handle.add_done_callback(lambda _: self._entries.put(None))
             try:
-                while (entry := self._entries.get()) is not None:
-                    yield entry[0]
+                entry = self._entries.get()
+                while entry is not None:
+                    (result,) = entry
+                    yield result
                     self._free.release()
+                    entry = self._entries.get()
                 handle.result()
             finally:
                 if handle.status == "running":

@@ -105,24 +105,25 @@ def shell(
     """
     if not isinstance(command, str | Sequence):
         raise TypeError(f"shell({command!r}): use a text, or a list of texts")
+    environment = None if env is None else {**os.environ, **env}
     process = subprocess.Popen(
         command,
         shell=isinstance(command, str),
         cwd=cwd,
-        env=None if env is None else {**os.environ, **env},
+        env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
     try:
-        output, errors, was_told = _read(process, max(keep, 1))
+        output, errors, was_asked_to_end = _read(process, max(keep, 1))
         code = process.wait()
     finally:
         _signal(process, SIGKILL)
         process.wait()
     text = command if isinstance(command, str) else shlex.join(command)
-    if code and was_told:
+    if code and was_asked_to_end:
         raise RunStopped(f"{text!r} was asked to end")
     if code and check:
         raise CommandFailedError(text, code, output, errors)
@@ -145,8 +146,9 @@ def _read(process: subprocess.Popen[bytes], keep: int) -> tuple[str, str, bool]:
     output = StreamEnd(process.stdout, keep)
     errors = StreamEnd(process.stderr, _STDERR_SIZE, is_passed_on=True)
     scope = current.get()
-    stopping = StopSignal(nothing if scope is None else scope.run_client.is_ending)
-    was_told = False
+    is_ending = nothing if scope is None else scope.run_client.is_ending
+    stopping = StopSignal(is_ending)
+    was_asked_to_end = False
     deadline = math.inf
     with output.pipe, errors.pipe, selectors.DefaultSelector() as open_streams:
         for stream in (output, errors):
@@ -154,13 +156,13 @@ def _read(process: subprocess.Popen[bytes], keep: int) -> tuple[str, str, bool]:
         while open_streams.get_map() and time.monotonic() < deadline:
             if process.poll() is not None:
                 deadline = min(deadline, time.monotonic() + _READ_AFTER_END)
-            if stopping and not was_told:
-                was_told = True
+            if stopping and not was_asked_to_end:
+                was_asked_to_end = True
                 _signal(process, SIGTERM)
             has_read = _read_available(open_streams)
             if deadline < math.inf and not has_read:
                 break
-    return output.text(), errors.text(), was_told
+    return output.text(), errors.text(), was_asked_to_end
 
 
 def _read_available(open_streams: selectors.BaseSelector) -> bool:
@@ -398,7 +400,8 @@ def _shown_end(until: object) -> str:
     """Return the end of a sleep as a string for messages."""
     match until:
         case datetime():
-            return (until if until.tzinfo else until.astimezone()).isoformat()
+            end = until if until.tzinfo else until.astimezone()
+            return end.isoformat()
         case TimeOfDay():
             return until.isoformat()
         case int() | float():
@@ -437,14 +440,16 @@ async def _receive_signal(name: str) -> Any:
             "to it; write @entrypoint(checkpointer='runs.lmdb'), with the path of a "
             "folder"
         )
-    saver, thread_id = job.run.committer.saver, str(job.run.thread_id)
+    saver = job.run.committer.saver
+    thread_id = str(job.run.thread_id)
     with _clock.waiting(_clock.TimedWait(nothing, task_id=job.task.id)):
         while True:
             received = await asyncio.to_thread(
                 saver.receive_signal, thread_id, name, job.task.id
             )
             if received is not None:
-                return received[0]
+                (value,) = received
+                return value
             if pauses.get():
                 interrupt({AWAITS_SIGNAL: name})
             await asyncio.sleep(_SIGNAL_EVERY)

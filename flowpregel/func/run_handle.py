@@ -142,8 +142,10 @@ class RunHandle(Generic[R]):
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         """Yield each event of the run once, as it arrives, until the run has ended."""
-        while (event := self._events.get()) is not None:
+        event = self._events.get()
+        while event is not None:
             yield event
+            event = self._events.get()
         self._events.put(None)
 
     def __await__(self) -> Generator[Any, Any, R]:

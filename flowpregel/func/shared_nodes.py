@@ -6,12 +6,24 @@ namespace for the code at the time of the call.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flowpregel._core.records import Node
 from flowpregel._pickling.digest import SharedSpace
 from flowpregel.context import Scope
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _SharedNode:
+    """The node of a call, with the cache namespace of the result."""
+
+    original: Node
+    """The node as the caller passed it."""
+    space: SharedSpace
+    """The cache namespace, which follows changes of the code."""
+    node: Node
+    """The copy of *original* with the namespace that *space* last had."""
 
 
 class SharedNodes:
@@ -27,10 +39,8 @@ class SharedNodes:
     def __init__(self, function: Callable[..., Any], version: str | None) -> None:
         self._function = function
         self._version = version
-        self._last: tuple[Node, SharedSpace, Node] | None = None
-        """The node of the last call as the caller passed it, its cache namespace, and
-        the copy of the node with that namespace.
-        """
+        self._last: _SharedNode | None = None
+        """The node of the last call, or None before the first call."""
 
     def at(self, node: Node, scope: Scope, closure: Callable[..., Any] | None) -> Node:
         """Return *node* with the cache namespace for a call that is made in *scope*.
@@ -42,13 +52,16 @@ class SharedNodes:
                 closure.
         """
         # `_last` is read only once, because another OS thread may replace it.
-        last = self._last
-        if last is None or last[0] is not node:
-            space = SharedSpace("task", (closure or self._function,), self._version)
-            last = node, space, node
+        shared = self._last
+        if shared is None or shared.original is not node:
+            function = closure or self._function
+            space = SharedSpace("task", (function,), self._version)
+            shared = _SharedNode(node, space, node)
         job = scope.job
-        namespace = last[1].now((job.run.run_id, id(job.owner)))
-        if last[2].space != namespace:
-            last = node, last[1], replace(node, space=namespace)
-        self._last = last
-        return last[2]
+        run_key = job.run.run_id, id(job.owner)
+        namespace = shared.space.now(run_key)
+        if shared.node.space != namespace:
+            named_node = replace(node, space=namespace)
+            shared = replace(shared, node=named_node)
+        self._last = shared
+        return shared.node

@@ -172,9 +172,9 @@ class CallParameters(FlowParameters):
             argument = bound.arguments[parameter.name]
             # Even if it equals its default, a positional argument that is followed by
             # another one cannot be left out.
-            is_placed = parameter.kind is parameter.POSITIONAL_ONLY or (
-                has_further and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-            )
+            is_placed = parameter.kind is parameter.POSITIONAL_ONLY
+            if has_further and parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+                is_placed = True
             if is_placed or not is_default(argument, parameter.default):
                 run_input[parameter.name] = argument
         return run_input
@@ -239,7 +239,8 @@ def flow_of_call(task: Any, parameters: CallParameters, store: Store) -> Flow[..
 
     # The body gets the module of the task, because it is defined for that task alone.
     # Its name contains a space, so no definition in that module can have the same name.
-    body.__module__ = definition_of(task.func)[0]
+    module, _ = definition_of(task.func)
+    body.__module__ = module
     body.__qualname__ = f"run {task.name}"
     body.__name__ = task.name
     body.__doc__ = task.__doc__
@@ -274,7 +275,9 @@ def run_of_call(
         """Take the option ``store`` out of *kwargs*, make the workflow of the call, and
         return the method of that workflow.
         """
-        run_id = kwargs.get("id") if "id" not in arguments else None
+        run_id = None
+        if "id" not in arguments:
+            run_id = kwargs.get("id")
         store = None if run_id is None else DEFAULT_STORE
         if "store" not in arguments:
             store = kwargs.pop("store", store)

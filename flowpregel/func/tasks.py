@@ -196,7 +196,16 @@ class TaskFunction(Generic[P, R]):
         earlier = self._earlier_digests(args, kwargs) if node.adopts else ()
         code = self._code_of(node)
         unseen = UNSEEN.get(code, "")
-        return CallKey(self.name, digest, code, text, is_placed, files, earlier, unseen)
+        return CallKey(
+            name=self.name,
+            arguments=digest,
+            code=code,
+            text=text,
+            is_placed=is_placed,
+            files=files,
+            earlier=earlier,
+            unseen=unseen,
+        )
 
     def _earlier_digests(self, args: Any, kwargs: Any) -> tuple[str, ...]:
         """Return the digests that the arguments of a call may have had under a former
@@ -207,15 +216,17 @@ class TaskFunction(Generic[P, R]):
         arguments were bound to the signature of the wrapped function.
         """
         unbound = args[len(self._bound) :]
-        spellings: list[Spelled] = [((*unbound, *kwargs.values()), {})]
+        by_position: Spelled = (*unbound, *kwargs.values()), {}
+        spellings = [by_position]
         if self._bound:
-            spellings.append(self._spelling.without_first().of(unbound, kwargs))
+            without_instance = self._spelling.without_first()
+            spellings.append(without_instance.of(unbound, kwargs))
         if isinstance(self.func, types.FunctionType):
-            wrapped = filter(inspect.isfunction, cells_of(self.func).values())
-            spellings += [
-                spelling_of(function).of(unbound, kwargs) for function in wrapped
-            ]
-        return tuple(self._digest(*spelling) for spelling in spellings)
+            for value in cells_of(self.func).values():
+                if inspect.isfunction(value):
+                    spelling = spelling_of(value)
+                    spellings.append(spelling.of(unbound, kwargs))
+        return tuple(self._digest(*spelled) for spelled in spellings)
 
     def _refuse_outside_run(self) -> NoReturn:
         """Raise the error for a call outside of a run."""
@@ -229,14 +240,14 @@ class TaskFunction(Generic[P, R]):
         )
 
     def _digest(self, args: Any, kwargs: Any) -> str:
+        """Return a digest of the arguments of a call."""
         try:
             return arguments_digest(
                 args, kwargs, f"the arguments of task {self.name!r}"
             )
         except FutureInArgument as error:
-            raise (
-                misplaced_future(self.name, self.func, args, kwargs) or error
-            ) from None
+            misplaced = misplaced_future(self.name, self.func, args, kwargs)
+            raise misplaced or error from None
 
     @overload
     def map(
@@ -297,15 +308,13 @@ class TaskFunction(Generic[P, R]):
         """
         mapping.check_iterables("map", iterables)
         mapping.check_map("map", chunksize, errors, self.options.shares)
+        items = mapping.arguments_of(iterables)
         futures: list[MapFuture[Any]] = []
-        for future, size in self._calls_of_map(
-            mapping.arguments_of(iterables), chunksize, errors
-        ):
-            futures += (
-                [future]
-                if size is None
-                else [ItemFuture(future, at) for at in range(size)]
-            )
+        for future, size in self._calls_of_map(items, chunksize, errors):
+            if size is None:
+                futures.append(future)
+            else:
+                futures += [ItemFuture(future, position) for position in range(size)]
         return futures
 
     @overload
@@ -377,21 +386,32 @@ class TaskFunction(Generic[P, R]):
         mapping.check_iterables("imap", iterables)
         mapping.check_map("imap", chunksize, errors, self.options.shares, window)
         scope = current.get() or self._refuse_outside_run()
-        calls = self._calls_of_map(zip(*iterables, strict=True), chunksize, errors)
-        return ResultStream(calls, window, scope, None if ordered else self.name)
+        items = zip(*iterables, strict=True)
+        calls = self._calls_of_map(items, chunksize, errors)
+        unordered = None if ordered else self.name
+        return ResultStream(calls, window, scope, unordered)
 
     def _calls_of_map(
         self, items: Iterable[Any], size: int, errors: str
     ) -> Iterator[MappedCall]:
         """Make and yield the calls of a map, one each time the iterator advances."""
-        call: Callable[..., TaskFuture[Any]] = self
-        remaining, first = iter(items), 0
-        while chunk := [*islice(remaining, size)]:
-            is_chunk = size > 1
-            future = self._call_chunk(first, chunk) if is_chunk else call(*chunk[0])
-            future.returns_errors = errors == "return"
-            yield future, len(chunk) if is_chunk else None
+        returns_errors = errors == "return"
+        if size == 1:
+            call: Callable[..., TaskFuture[Any]] = self
+            for item in items:
+                future = call(*item)
+                future.returns_errors = returns_errors
+                yield future, None
+            return
+        remaining = iter(items)
+        chunk = list(islice(remaining, size))
+        first = 0
+        while chunk:
+            future = self._call_chunk(first, chunk)
+            future.returns_errors = returns_errors
+            yield future, len(chunk)
             first += len(chunk)
+            chunk = list(islice(remaining, size))
 
     def _call_chunk(
         self, first: int, chunk: Sequence[tuple[Any, ...]]
@@ -400,19 +420,17 @@ class TaskFunction(Generic[P, R]):
         first item of the chunk.
         """
         scope = current.get() or self._refuse_outside_run()
-        items = [(*self._bound, *item) for item in chunk] if self._bound else chunk
-        key, name, node = None, f"{self.name}.map", self._node_now(scope)
+        items: Sequence[tuple[Any, ...]] = chunk
+        if self._bound:
+            items = [(*self._bound, *item) for item in chunk]
+        node = self._node_now(scope)
+        key = None
         if scope.job.compares:
-            text = f"{name}({len(items)} items from {first})"
             # The values of each parameter are digested together, as one column: the
             # digest of a column of plain numbers takes hardly longer than the digest of
             # a single number.
             columns = tuple(zip(*items, strict=True))
-            digest, files = with_files(lambda: self._digest(columns, {}))
-            code = self._code_of(node)
-            key = CallKey(
-                name, digest, code, text, files=files, unseen=UNSEEN.get(code, "")
-            )
+            key = self._chunk_key(node, first, columns)
             values = Arguments(columns, {})
             key = with_sources_of(key, node, values, scope.run_client.open_calls)
         future: TaskFuture[list[R]]
@@ -420,6 +438,28 @@ class TaskFunction(Generic[P, R]):
         future = scope.run_client.call(chunk_node, Arguments((first, items), {}), key)
         future.task_name = self.name if scope.job.compares else ""
         return future
+
+    def _chunk_key(
+        self, node: Node, first: int, columns: tuple[tuple[Any, ...], ...]
+    ) -> CallKey:
+        """Return the key by which the call for a chunk is compared with recorded calls.
+
+        Args:
+            node: The node of the task.
+            first: The index, in the map, of the first item of the chunk.
+            columns: The values of each parameter.
+        """
+        name = f"{self.name}.map"
+        digest, files = with_files(lambda: self._digest(columns, {}))
+        code = self._code_of(node)
+        return CallKey(
+            name=name,
+            arguments=digest,
+            code=code,
+            text=f"{name}({len(columns[0])} items from {first})",
+            files=files,
+            unseen=UNSEEN.get(code, ""),
+        )
 
     def with_options(self, **changes: Unpack[TaskKeywords]) -> TaskFunction[P, R]:
         """Return the same task with other options; this one is not changed.
@@ -518,16 +558,20 @@ class TaskFunction(Generic[P, R]):
         node = self.node if self._closure is None else self._closure.take()
         if node.cache is None:
             return node
-        return self._shared.at(
-            node, scope, None if self._closure is None else called_by(node)
-        )
+        closure = None if self._closure is None else called_by(node)
+        return self._shared.at(node, scope, closure)
 
     def _chunk_node(self, node: Node) -> Node:
         """Return the node for a chunk of calls of *node*."""
+        # `_chunked` is read only once, because another OS thread may replace it.
         chunked = self._chunked
-        if chunked is None or chunked[0] is not node:
-            self._chunked = chunked = node, mapping.chunk_node(node)
-        return chunked[1]
+        if chunked is not None:
+            known_node, chunk_node = chunked
+            if known_node is node:
+                return chunk_node
+        chunk_node = mapping.chunk_node(node)
+        self._chunked = node, chunk_node
+        return chunk_node
 
     @property
     def run(self) -> TaskRunMethod[P, R]:
@@ -638,7 +682,8 @@ class TaskFunction(Generic[P, R]):
     @property
     def code(self) -> str:
         """The digest of the function's code, or the task's ``version`` in its place."""
-        if (version := self.options.version) is not None:
+        version = self.options.version
+        if version is not None:
             return f"version {version}"
         return self._code.now().digest
 
@@ -650,9 +695,13 @@ class TaskFunction(Generic[P, R]):
         # becomes due once its arguments are ready, may replace it.
         digested = self._digested
         called = called_by(node)
-        if digested is None or digested[0] is not called:
-            self._digested = digested = called, KeptDigest(called, self._remember_code)
-        return digested[1].now().digest
+        if digested is not None:
+            known_function, known_digest = digested
+            if known_function is called:
+                return known_digest.now().digest
+        digest = KeptDigest(called, self._remember_code)
+        self._digested = called, digest
+        return digest.now().digest
 
     def _remember_code(self, code: CodeDigest) -> None:
         """Remember the code digest of a call of a closure, for `has_code`."""
@@ -678,7 +727,9 @@ class TaskFunction(Generic[P, R]):
             (True, False)
         """
         past = self._past_codes.get(code)
-        return (past is not None and past.bindings.names_hold()) or code == self.code
+        if past is not None and past.bindings.names_hold():
+            return True
+        return code == self.code
 
     @overload
     def __get__(
@@ -695,11 +746,14 @@ class TaskFunction(Generic[P, R]):
         if instance is None or self._bound:
             return self
         bound = TaskFunction[Any, R](self.func, self.options)
-        bound.node, bound._closure = self.node, self._closure
-        bound._code, bound._shared = self._code, self._shared
-        bound._spelling = self._spelling
-        bound._bound, bound._unbound = (instance,), self
         bound.func = types.MethodType(self.func, instance)
+        bound.node = self.node
+        bound._closure = self._closure
+        bound._code = self._code
+        bound._shared = self._shared
+        bound._spelling = self._spelling
+        bound._bound = (instance,)
+        bound._unbound = self
         return bound
 
     # The method is hidden from type checkers, so that they report unknown attributes.

@@ -177,10 +177,12 @@ class _Lowering:
     # ------------------------------------------------------------ nodes
 
     def _start(self) -> PregelNode:
+        """Return the node that writes the input of a run to the channels."""
         schema = self.builder.declarations[self.builder.input_schema]
         state_schema = self.builder.declarations[self.builder.state_schema]
         keys = dict.fromkeys(schema.channels)
-        writers: list[Any] = [NodeWriter(START, keys, tuple(self._edges[START]))]
+        edges = tuple(self._edges[START])
+        writers: list[Any] = [NodeWriter(START, keys, edges)]
         keys_checked: tuple[str, ...] = ()
         if is_model(schema.typ):
             keys_checked = schema.keys
@@ -197,12 +199,14 @@ class _Lowering:
         )
 
     def _node(self, name: str, spec: NodeSpec) -> PregelNode:
+        """Return the node *name* with its channels and writers."""
         branches = self._branches(name, spec.schema)
+        is_passed_on = any(branch.passes_on for branch in branches)
         writer = NodeWriter(
-            name,
-            self._writable,
-            tuple(self._edges[name]),
-            is_passed_on=any(branch.passes_on for branch in branches),
+            node=name,
+            keys=self._writable,
+            edges=tuple(self._edges[name]),
+            is_passed_on=is_passed_on,
         )
         return spec.changed(
             channels=spec.schema.selection,
@@ -308,7 +312,8 @@ def _node_target(action: Any, branches: list[BranchWriter]) -> Any:
     has_async_branch = any(branch.path.func is None for branch in branches)
     if is_graph(action) or not has_async_branch:
         return action
-    target = call_target_of(_identity if action is None else action)
+    function = _identity if action is None else action
+    target = call_target_of(function)
     if target.func is None or target.coroutine is not None:
         return action
     return _WithAsyncForm(target.func)
@@ -356,6 +361,7 @@ def _drawn_edges(builder: GraphSpec, specs: Mapping[str, NodeSpec]) -> Iterator[
 def _branch_edges(
     source: str, branch: BranchSpec, specs: Mapping[str, NodeSpec]
 ) -> Iterator[Edge]:
+    """Yield the edges of a branch (conditional edge) that leaves the node *source*."""
     ends = branch.ends
     if ends is None:
         ends = _possible_ends(source, specs)

@@ -268,7 +268,8 @@ class MessageList:
                 if _field(message, "id") not in removed
             ]
             self._replace_all(remaining)
-        self._is_langchain = self._is_langchain and bool(self.messages)
+        if not self.messages:
+            self._is_langchain = False
 
     def _converted(self, messages: Any) -> list[Any]:
         """Return *messages* as a list, in the form in which they are merged.
@@ -280,9 +281,9 @@ class MessageList:
             raise ConfigurationError(
                 "add_messages takes two lists of messages, and got None"
             )
-        updates = _listed(
-            messages if self._convert is None else self._convert(messages)
-        )
+        if self._convert is not None:
+            messages = self._convert(messages)
+        updates = _listed(messages)
         if not self._is_langchain and _has_langchain(updates):
             self._is_langchain = True
             self._replace_all(langchain_messages(self.messages))

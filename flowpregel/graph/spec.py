@@ -94,7 +94,7 @@ def schema_of(typ: Any) -> Schema:
             names the key.
     """
     if not isinstance(typ, type) or not hasattr(typ, "__annotations__"):
-        return Schema(typ, {ROOT: _channel_of(ROOT, typ)}, {}, (ROOT,), None)
+        return _schema_of_value(typ)
     hints = typing.get_type_hints(typ, include_extras=True)
     channels: dict[str, BaseChannel[Any, Any]] = {}
     managed: dict[str, type[ManagedValue[Any]]] = {}
@@ -107,7 +107,25 @@ def schema_of(typ: Any) -> Schema:
     mapper = None
     if is_dataclass(typ) or is_model(typ):
         mapper = partial(_state_object, typ)
-    return Schema(typ, channels, managed, (*channels, *managed), mapper)
+    return Schema(
+        typ=typ,
+        channels=channels,
+        managed=managed,
+        keys=(*channels, *managed),
+        mapper=mapper,
+    )
+
+
+def _schema_of_value(typ: Any) -> Schema:
+    """Return the schema of a state that is one plain value of type *typ*."""
+    channel = _channel_of(ROOT, typ)
+    return Schema(
+        typ=typ,
+        channels={ROOT: channel},
+        managed={},
+        keys=(ROOT,),
+        mapper=None,
+    )
 
 
 def _keys_of(typ: Any, hints: Mapping[str, Any]) -> list[str]:
@@ -144,28 +162,38 @@ def _declared(key: str, annotation: Any) -> BaseChannel[Any, Any] | None:
     typ, *extras = typing.get_args(annotation)
     for extra in extras:
         if isinstance(extra, DeltaChannel):
-            frequency = extra.snapshot_frequency
-            return type(extra)(
-                extra.reducer, without(_IN_DICTS, typ), snapshot_frequency=frequency
+            make: Any = type(extra)
+            value_type = without(_IN_DICTS, typ)
+            delta_channel: BaseChannel[Any, Any] = make(
+                extra.reducer,
+                value_type,
+                snapshot_frequency=extra.snapshot_frequency,
             )
+            return delta_channel
         if isinstance(extra, BaseChannel):
             return copy.copy(extra)
         if isinstance(extra, type) and issubclass(extra, BaseChannel):
             return extra(typ)
-    if callable(extras[-1]):
-        _check_reducer(key, extras[-1])
-        return BinaryOperatorAggregate(typ, extras[-1])
-    return None
+    reducer = extras[-1]
+    if not callable(reducer):
+        return None
+    _check_reducer(key, reducer)
+    return BinaryOperatorAggregate(typ, reducer)
 
 
 def _check_reducer(key: str, reducer: Callable[..., Any]) -> None:
+    """Raise an error if *reducer* does not take two positional arguments."""
     try:
         signature = signature_of(reducer)
     except (TypeError, ValueError):
         # Some built-in functions have no signature, so they cannot be checked.
         return
-    kinds = [parameter.kind for parameter in signature.parameters.values()]
-    if sum(kind in _POSITIONAL for kind in kinds) != 2:
+    positional = [
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.kind in _POSITIONAL
+    ]
+    if len(positional) != 2:
         raise ConfigurationError(
             f"Invalid reducer signature of state key {key!r}. Expected (a, b) -> c. "
             f"Got {signature}"
@@ -208,7 +236,8 @@ def input_schema_of(target: Any) -> type[Any] | None:
         return None
     first = next(iter(signature_of(function).parameters), "")
     hint = hints_of(function).get(first)
-    return hint if isinstance(hint, type) and hints_of(hint) else None
+    has_fields = isinstance(hint, type) and bool(hints_of(hint))
+    return hint if has_fields else None
 
 
 def destinations_of(action: Any) -> dict[str, str | None]:
@@ -222,9 +251,10 @@ def destinations_of(action: Any) -> dict[str, str | None]:
     for option in options:
         if typing.get_origin(option) is not Command:
             continue
-        nodes = typing.get_args(option)[0]
+        (nodes,) = typing.get_args(option)
         if typing.get_origin(nodes) is Literal:
-            return dict.fromkeys(typing.get_args(nodes))
+            names = typing.get_args(nodes)
+            return dict.fromkeys(names)
     return {}
 
 
@@ -357,10 +387,12 @@ class GraphSpec:
         self.managed: dict[str, type[ManagedValue[Any]]] = {}
         self.context_schema = context_schema
         self.state_schema = state_schema
-        self.input_schema: Any = state_schema if input_schema is None else input_schema
-        self.output_schema: Any = (
-            state_schema if output_schema is None else output_schema
-        )
+        self.input_schema: Any = state_schema
+        if input_schema is not None:
+            self.input_schema = input_schema
+        self.output_schema: Any = state_schema
+        if output_schema is not None:
+            self.output_schema = output_schema
         self.defaults: dict[str, Any] = {}
         """The defaults for the fields of `NodeSpec`, by name. The default of
         ``error_handler`` is a function.
@@ -399,13 +431,15 @@ class GraphSpec:
                 f"cannot be the {role} of a run"
             )
         for key, channel in schema.channels.items():
-            if conflict(self.channels.setdefault(key, channel), channel):
+            declared = self.channels.setdefault(key, channel)
+            if conflict(declared, channel):
                 raise ConfigurationError(
                     f"Channel {key!r} already exists with a different type: "
-                    f"{self.channels[key]!r}, and {channel!r} in {schema.name}"
+                    f"{declared!r}, and {channel!r} in {schema.name}"
                 )
         for key, value in schema.managed.items():
-            if self.managed.setdefault(key, value) is not value:
+            declared_value = self.managed.setdefault(key, value)
+            if declared_value is not value:
                 raise ConfigurationError(
                     f"Managed value {key!r} already exists with a different type"
                 )

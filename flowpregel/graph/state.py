@@ -113,11 +113,14 @@ class StateGraph(GraphSpec):
                 cannot be called.
         """
         if not isinstance(node, str):
-            node, action = name_of(node), node
+            action = node
+            node = name_of(action)
         self._check_name(node)
+        bound = _callable(node, action)
+        schema_type = input_schema or self._input_schema_of(action)
         spec = NodeSpec(
-            bound=_callable(node, action),
-            schema=self._add_schema(input_schema or self._input_schema_of(action)),
+            bound=bound,
+            schema=self._add_schema(schema_type),
             defer=defer,
             metadata=metadata or {},
             retry_policy=retry_policy,
@@ -316,7 +319,8 @@ class StateGraph(GraphSpec):
             if isinstance(item, tuple) and len(item) == 2:
                 name, action = item
             else:
-                name, action = name_of(item), item
+                name = name_of(item)
+                action = item
             self.add_node(name, action)
             if previous is not None:
                 self.add_edge(previous, name)
@@ -429,7 +433,8 @@ class StateGraph(GraphSpec):
             known = [*signature(self.compile).parameters][:-1]
             raise TypeError(no_such_option("compile()", option, known))
         for where in (interrupt_before, interrupt_after):
-            self.validate(() if where == "*" else where)
+            breakpoints = () if where == "*" else where
+            self.validate(breakpoints)
         return CompiledStateGraph(
             builder=self,
             checkpointer=checkpointer,

@@ -108,11 +108,12 @@ class NodeWriter:
         # A dict without the key `ROOT` may be the plain value itself, so it becomes the
         # value of `ROOT`.
         if ROOT in self.keys:
-            writes = [item for item in writes if item[0] == ROOT]
-            return writes or [(ROOT, update)]
+            root_writes = [item for item in writes if item[0] == ROOT]
+            return root_writes or [(ROOT, update)]
         is_lost = update and not writes and not self.is_passed_on
         if is_lost and scope is not None:
-            self._notice_unknown([key for key, _ in items], scope)
+            keys = [key for key, _ in items]
+            self._notice_unknown(keys, scope)
         return writes
 
     def _notice_unknown(self, keys: Iterable[Any], scope: Scope) -> None:
