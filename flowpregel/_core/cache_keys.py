@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from flowpregel._core.effects import BUSY, CacheKey
+from flowpregel._core.effects import BUSY, CacheEntry, CacheKey
 from flowpregel._core.ids import Preview, Span
 from flowpregel._core.previews import arguments_preview
 from flowpregel._core.records import (
@@ -102,6 +102,18 @@ def shared_outcome(
     preview = Preview(arguments_preview(task))
     task.attempt.span = Span(now, 0.0, "cache", preview=preview)
     return Returned(tuple(writes))
+
+
+def entry_to_share(
+    task: Task, claim: CacheClaim, outcome: Outcome
+) -> CacheEntry | None:
+    """Return the result of a settled task for the cache, or None if there is no result,
+    and the *claim* of the task is only released.
+    """
+    if not isinstance(outcome, Returned):
+        return None
+    writes = claim.writes or task.attempt.writes
+    return writes, claim.ttl
 
 
 def _is_within(task: Task, key: CacheKey) -> bool:

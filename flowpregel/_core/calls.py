@@ -69,7 +69,6 @@ def plan_call(
         may_repeat = call.may_repeat or bool(caller.node.retry)
         body = BodyCalls(may_repeat)
         caller.attempt.body = body
-    node = call.node
     task_id, record = identify_call(run, caller, call, step)
     outcome: Outcome | None = None
     # A record is looked up only if the run has stored writes, or the body may make the
@@ -93,10 +92,10 @@ def plan_call(
         return None
     assert task.origin is not None
     if task.origin.depth > DEEPEST:
-        failure = fail_call(task, too_deep(node.name))
+        failure = fail_call(task, too_deep(task.name))
         run.outbox.resolve(call, failure)
         return None
-    if not node.hidden:
+    if not call.node.hidden:
         run.replay.report.executed += 1
     body.running += 1
     return task
@@ -154,18 +153,16 @@ def call_task(
 ) -> Task:
     """Return the task of the last call of *caller*: see `identify_call`."""
     sequence = caller.attempt.body.sequence
-    node = call.node
     index = sequence.call_count - 1
     position: tuple[object, ...] = (index,)
     if record is not None:
         group = record.name, record.arguments
-        occurrence = sequence.occurrences[group] - 1
-        position = (*group, occurrence)
-    if node.role == "graph":
+        position = (*group, sequence.occurrences[group] - 1)
+    if call.node.role == "graph":
         namespace = _next_graph_namespace(caller)
     else:
-        name = f"{step.namespace}|{node.name}" if step.namespace else node.name
-        namespace = f"{name}:{task_id}"
+        prefix = f"{step.namespace}|" if step.namespace else ""
+        namespace = f"{prefix}{call.node.name}:{task_id}"
     depth = 1 if caller.origin is None else caller.origin.depth + 1
     sources = () if call.key is None else call.key.sources
     origin = TaskOrigin(
@@ -179,13 +176,13 @@ def call_task(
     )
     return Task(
         id=task_id,
-        node=node,
+        node=call.node,
         kind=Kind.CALL,
         input=call.arguments,
         path=ids.call_path(caller.path, index),
         namespace=namespace,
         parent=caller,
-        timeout=node.timeout,
+        timeout=call.node.timeout,
         origin=origin,
     )
 

@@ -76,18 +76,12 @@ def compile_program(
     """Return the program with these *nodes* and *channels*. Managed values are among
     the channels.
     """
-    managed: dict[str, Any] = {}
-    plain_channels: dict[str, BaseChannel[Any, Any]] = {}
-    deltas: dict[str, DeltaChannel[Any, Any]] = {}
-    for key, channel in channels.items():
-        value = managed_value(channel)
-        if value is not None:
-            managed[key] = value
-            continue
-        channel.key = key
-        plain_channels[key] = channel
-        if isinstance(channel, DeltaChannel):
-            deltas[key] = channel
+    managed, plain_channels = _without_managed(channels)
+    deltas = {
+        key: channel
+        for key, channel in plain_channels.items()
+        if isinstance(channel, DeltaChannel)
+    }
     consuming = frozenset(_names_where(plain_channels, _consumes))
     ticking = frozenset(_names_where(plain_channels, attrgetter("reacts_to_silence")))
     finishing = _names_where(plain_channels, _finishes)
@@ -110,6 +104,24 @@ def compile_program(
         preparations=_functions_of(plain_channels, attrgetter("prepares_with")),
         untracked=untracked,
     )
+
+
+def _without_managed(
+    channels: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, BaseChannel[Any, Any]]]:
+    """Return the managed values among *channels*, and the other channels, each of which
+    gets its name as the key.
+    """
+    managed: dict[str, Any] = {}
+    plain_channels: dict[str, BaseChannel[Any, Any]] = {}
+    for name, channel in channels.items():
+        value = managed_value(channel)
+        if value is not None:
+            managed[name] = value
+        else:
+            channel.key = name
+            plain_channels[name] = channel
+    return managed, plain_channels
 
 
 def _nodes_by_trigger(nodes: Mapping[str, Node]) -> dict[str, tuple[str, ...]]:

@@ -113,8 +113,7 @@ def attempt_record_of(
     code = ""
     used: tuple[UsedResults, ...] = ()
     preview = span.preview.fields
-    first_channel, _ = writes[0]
-    if first_channel == records.ERROR:
+    if writes[0][0] == records.ERROR:
         _, _, _, error, _ = attempt.failed[-1]
         call = task.call
         # The worker of the last attempt may have died before it sent a preview.
@@ -124,12 +123,11 @@ def attempt_record_of(
         used = _used_by(task, writes, code_around)
     if task.origin is not None and task.origin.sources:
         preview = with_sources(preview, task.origin.sources)
-    is_shared = span.executor == "cache"
     return AttemptRecord(
         name=task.node.name,
         began=span.began,
         seconds=span.seconds,
-        attempts=0 if is_shared else attempt.number,
+        attempts=0 if span.executor == "cache" else attempt.number,
         executor=span.executor,
         pid=span.pid,
         error=error,

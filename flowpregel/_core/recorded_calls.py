@@ -136,13 +136,8 @@ def answer_from_record(
         )
     lost = lost_result(writes)
     if lost is not None:
-        # The repeated call gets a different id, so that the unreadable record is not
-        # overwritten.
-        task_id = ids.task_id(task_id, "in place of what cannot be read")
-        writes = recorded_writes(run, body, task_id)
+        task_id, writes = _in_place_of_lost(run, body, task_id, lost)
         source = record_in(writes) or record
-        if not writes:
-            check_policy(run.options.on_unreadable, lost)
     if source is not recorded:
         body.has_new_result = True
     if body.may_repeat:
@@ -191,6 +186,27 @@ def _of_other_code(
         forget(run, body, task_id, path)
         writes = ()
     return task_id, recorded, writes
+
+
+def _in_place_of_lost(
+    run: Run,
+    body: BodyCalls,
+    task_id: str,
+    lost: ValueEncodingError,
+) -> tuple[str, Sequence[Write]]:
+    """Return the id of the call that is made in place of a call with an unreadable
+    result, and the recorded writes under that id, which may be empty.
+
+    Raises:
+        ValueEncodingError: The policy of the run refuses to make the call again.
+    """
+    # The repeated call gets a different id, so that the unreadable record is not
+    # overwritten.
+    new_id = ids.task_id(task_id, "in place of what cannot be read")
+    writes = recorded_writes(run, body, new_id)
+    if not writes:
+        check_policy(run.options.on_unreadable, lost)
+    return new_id, writes
 
 
 def _recorded_failure(writes: Sequence[Write], *, is_same: bool) -> Raised | None:

@@ -95,29 +95,9 @@ from flowpregel._core.records import (
     Withdrawn,
 )
 from flowpregel._core.run import Run
+from flowpregel._core.step_end import StepEnd
 from flowpregel._core.unmatched import held_calls, notice_of, still_unmatched, unmatched
 from flowpregel._core.waiting import WaitingTasks
-
-
-@dataclass(slots=True)
-class StepEnd:
-    """The reasons why a superstep ends without a barrier."""
-
-    is_paused: bool = False
-    """True if a task asks a question."""
-    failure: BaseException | None = None
-    """The first error that makes the run fail."""
-    command: object = None
-    """The `Command` of a task for the parent graph."""
-
-    def fail(self, error: BaseException) -> bool:
-        """Record *error* as the failure of the superstep, and return whether it is the
-        first failure.
-        """
-        is_first = self.failure is None
-        if is_first:
-            self.failure = error
-        return is_first
 
 
 @dataclass(slots=True, eq=False)
@@ -679,13 +659,8 @@ class Superstep:
         """Offer the result of a settled task to the cache. If there is no result,
         release the *claim* of the task.
         """
-        if claim.is_busy:
-            return
-        if not isinstance(outcome, Returned):
-            self._shared[claim.key] = None
-            return
-        writes = claim.writes or task.attempt.writes
-        self._shared[claim.key] = writes, claim.ttl
+        if not claim.is_busy:
+            self._shared[claim.key] = cache_keys.entry_to_share(task, claim, outcome)
 
     def _queue_shared(self) -> None:
         """Add the effect that puts the results of settled tasks into the cache to the

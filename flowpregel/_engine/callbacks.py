@@ -358,8 +358,8 @@ def _shown_input(task: Task) -> Any:
     redacted = task.node.redacted
     args: list[Any] = []
     for position, value in enumerate(arguments.args):
-        shown = _REDACTED if position in redacted else value
-        args.append(shown)
+        argument = _REDACTED if position in redacted else value
+        args.append(argument)
     kwargs: dict[str, Any] = {}
     for name, value in arguments.kwargs.items():
         kwargs[name] = _REDACTED if name in redacted else value

@@ -40,15 +40,12 @@ def live_state(
             {"pid": pid, "task": task_ids.get(pid, "")}
             for pid in executor.worker_pids()
         ]
-    running: list[RunningTask] = []
-    waiting: Counter[str] = Counter()
-    for job in jobs:
-        if job.key not in started:
-            waiting[job.task.name] += 1
-        elif not job.task.node.hidden:
-            pid, began = started[job.key]
-            running.append(RunningTask(job.task, pid, began))
-    running += [RunningTask(task) for task in graphs if not task.node.hidden]
+    waiting = Counter(job.task.name for job in jobs if job.key not in started)
+    begun = [
+        RunningTask(job.task, *started[job.key]) for job in jobs if job.key in started
+    ]
+    begun += [RunningTask(task) for task in graphs]
+    running = [item for item in begun if not item.task.node.hidden]
     # Tasks that compute something come before tasks that only wait for others, because
     # the end of the list may be cut off.
     running.sort(key=lambda item: item.task.node.role != "leaf")

@@ -210,7 +210,7 @@ class NestedRuns:
         """Make *run* ready, or queue it behind another run of the same graph."""
         namespace = run.run_context.namespace
         _, _, last_part = namespace.rpartition("|")
-        # The namespace of a graph without a memory ends with the id of its task.
+        # The namespace of a graph without a memory ends with a task id.
         has_memory = namespace != "" and ":" not in last_part
         if not has_memory:
             self.ready.append(run)

@@ -169,7 +169,6 @@ class TaskStarter:
             run.post_all(tasks, Raised(error))
             return
         priority = priority_of(tasks[0]) if self._are_ranked else 0
-        compares = run_context.has_saver or bool(node.retry)
         jobs: list[Job] = []
         for task in tasks:
             variables = run_context.variables
@@ -180,7 +179,7 @@ class TaskStarter:
                 step=step,
                 run=run_context,
                 key=(task.id, task.attempt.number),
-                compares=compares,
+                compares=run_context.has_saver or bool(node.retry),
                 variables=variables,
                 executor=placement.executor,
                 owner=run,
@@ -228,8 +227,7 @@ class TaskStarter:
         if times_out or resources is not None:
             _check(node, executor, times_out=times_out)
         if resources is not None:
-            if resources.priority is not None:
-                self._are_ranked = True
+            self._are_ranked = self._are_ranked or resources.priority is not None
             saver = None if committer is None else committer.saver
             limits = _limits_here(node, executor, default, saver)
         if node.contexts:

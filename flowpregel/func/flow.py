@@ -40,6 +40,7 @@ from flowpregel.context import current
 from flowpregel.errors import ConfigurationError
 from flowpregel.events import Durability
 from flowpregel.func import signatures as types
+from flowpregel.func.advice import WORKFLOW_ADVICE
 from flowpregel.func.enqueue import POSITION_OPTIONS, position_from, store_enqueued
 from flowpregel.func.parameters import FlowParameters
 from flowpregel.func.run_handle import RunHandle, result_of
@@ -83,34 +84,6 @@ among the arguments of the workflow.
 _INPUT_OPTIONS: Final = ("id", "adopt", "again")
 """The options of a run that concern the use of the workflow's arguments. `Flow.answer`
 takes none of them, because it does not take the workflow's arguments.
-"""
-_ADVICE: Final[Mapping[str, str]] = {
-    "map": (
-        "write {name}.batch(inputs), or start each: [{name}.start(x, id=...) for x in "
-        "inputs]"
-    ),
-    "imap": (
-        "write {name}.batch(inputs), or start each: [{name}.start(x, id=...) for x in "
-        "inputs]"
-    ),
-    "submit": "write {name}.start(...): it returns a handle at once",
-    "delay": "write {name}.enqueue(...), and run `flowpregel work`",
-    "apply_async": "write {name}.enqueue(...), and run `flowpregel work`",
-    "remote": "write {name}.start(...): it returns a handle at once",
-    "start_workflow": "write {name}.start(...): it returns a handle at once",
-    "result": "write {name}.run(...), which returns the result",
-    "options": "write {name}.with_options(...).run(...), or @entrypoint(...)",
-    "func": "a workflow has no plain function: write {name}.run(...)",
-    "fn": "a workflow has no plain function: write {name}.run(...)",
-    "serve": (
-        "a run needs no server: write {name}.run(...); `flowpregel ui` shows the runs"
-    ),
-    "deploy": (
-        "a run needs no server: write {name}.run(...); `flowpregel ui` shows the runs"
-    ),
-}
-"""Advice for error messages, by the name of an attribute that workflows of other
-libraries have, and a `Flow` does not.
 """
 _EVENTS = ("tasks", "updates", "custom")
 
@@ -741,7 +714,9 @@ class Flow(Pregel, Generic[P, R]):
             [2, 4]
         """
         if inputs:
-            raise AttributeError(no_such_attribute(self, "workflow", "map", _ADVICE))
+            raise AttributeError(
+                no_such_attribute(self, "workflow", "map", WORKFLOW_ADVICE)
+            )
         return super().map()
 
     def __call__(self, *_: Never, **__: Never) -> NoReturn:  # type: ignore[override]
@@ -759,7 +734,9 @@ class Flow(Pregel, Generic[P, R]):
             """Raise an error, with advice for names that other libraries use."""
             if name.startswith("_"):
                 raise AttributeError(name)
-            raise AttributeError(no_such_attribute(self, "workflow", name, _ADVICE))
+            raise AttributeError(
+                no_such_attribute(self, "workflow", name, WORKFLOW_ADVICE)
+            )
 
     def _new_run(
         self,
@@ -837,7 +814,7 @@ def run_identity_of(
     """
     module, qualified = definition_of(func)
     module, file = imported_as(module)
-    # The workflow's own name may differ from the name of its function.
+    # The workflow may have another name than the function.
     scope, dot, _ = qualified.rpartition(".")
     return RunIdentity(
         flow=f"{module}:{scope}{dot}{name}",

@@ -7,16 +7,14 @@ from __future__ import annotations
 import inspect
 import sys
 import types
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial, update_wrapper
 from itertools import islice
-from operator import attrgetter
 from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
-    Final,
     Generic,
     Literal,
     NoReturn,
@@ -28,7 +26,6 @@ from typing import (
     overload,
 )
 
-from flowpregel._annotations import signature_of
 from flowpregel._code.digest import CodeDigest, KeptDigest
 from flowpregel._code.sources import UNSEEN, note_code
 from flowpregel._code.values import cells_of
@@ -57,6 +54,8 @@ from flowpregel.executors.calls import (
 from flowpregel.executors.misplaced import misplaced_future
 from flowpregel.executors.shared import late_arguments
 from flowpregel.func import mapping
+from flowpregel.func.advice import TASK_ADVICE
+from flowpregel.func.by_name import ByName
 from flowpregel.func.closures import NodeSnapshots, called_by
 from flowpregel.func.entry import entrypoint
 from flowpregel.func.flow import Flow, run_identity_of
@@ -196,16 +195,7 @@ class TaskFunction(Generic[P, R]):
         earlier = self._earlier_digests(args, kwargs) if node.adopts else ()
         code = self._code_of(node)
         unseen = UNSEEN.get(code, "")
-        return CallKey(
-            name=self.name,
-            arguments=digest,
-            code=code,
-            text=text,
-            is_placed=is_placed,
-            files=files,
-            earlier=earlier,
-            unseen=unseen,
-        )
+        return CallKey(self.name, digest, code, text, is_placed, files, earlier, unseen)
 
     def _earlier_digests(self, args: Any, kwargs: Any) -> tuple[str, ...]:
         """Return the digests that the arguments of a call may have had under a former
@@ -404,14 +394,12 @@ class TaskFunction(Generic[P, R]):
                 yield future, None
             return
         remaining = iter(items)
-        chunk = list(islice(remaining, size))
         first = 0
-        while chunk:
+        while chunk := list(islice(remaining, size)):
             future = self._call_chunk(first, chunk)
             future.returns_errors = returns_errors
             yield future, len(chunk)
             first += len(chunk)
-            chunk = list(islice(remaining, size))
 
     def _call_chunk(
         self, first: int, chunk: Sequence[tuple[Any, ...]]
@@ -452,14 +440,9 @@ class TaskFunction(Generic[P, R]):
         name = f"{self.name}.map"
         digest, files = with_files(lambda: self._digest(columns, {}))
         code = self._code_of(node)
-        return CallKey(
-            name=name,
-            arguments=digest,
-            code=code,
-            text=f"{name}({len(columns[0])} items from {first})",
-            files=files,
-            unseen=UNSEEN.get(code, ""),
-        )
+        text = f"{name}({len(columns[0])} items from {first})"
+        unseen = UNSEEN.get(code, "")
+        return CallKey(name, digest, code, text, files=files, unseen=unseen)
 
     def with_options(self, **changes: Unpack[TaskKeywords]) -> TaskFunction[P, R]:
         """Return the same task with other options; this one is not changed.
@@ -532,7 +515,7 @@ class TaskFunction(Generic[P, R]):
         callee = call_target_of(self.func, takes_input=False)
         if self._home is not None:
             form = "coroutine" if callee.func is None else "func"
-            callee = replace(callee, **{form: _ByName(self)})  # type: ignore[arg-type]
+            callee = replace(callee, **{form: ByName(self)})  # type: ignore[arg-type]
         return self.options.node(
             name=self.name,
             steps=(callee,),
@@ -763,7 +746,7 @@ class TaskFunction(Generic[P, R]):
             """Raise an error, with advice for names that other libraries use."""
             if name.startswith("_"):
                 raise AttributeError(name)
-            raise AttributeError(no_such_attribute(self, "task", name, _ADVICE))
+            raise AttributeError(no_such_attribute(self, "task", name, TASK_ADVICE))
 
     def __repr__(self) -> str:
         return f"<task {self.name!r}>"
@@ -794,50 +777,5 @@ def _note_digest(code: CodeDigest) -> None:
     note_code(code.digest, [code])
 
 
-class _ByName:
-    """A callable that calls a task's plain function, and is pickled as a reference to
-    the task.
-
-    The function itself cannot be pickled by its name, because in its module this name
-    refers to the task.
-    """
-
-    __slots__ = ("_task",)
-
-    def __init__(self, task: TaskFunction[Any, Any]) -> None:
-        self._task = task
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._task.func(*args, **kwargs)
-
-    @property
-    def __signature__(self) -> inspect.Signature:
-        """The parameters of the function, for messages that name its arguments."""
-        return signature_of(self._task.func)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return attrgetter("func"), (self._task,)
-
-
-_AT_ONCE: Final = (
-    "a call starts at once: write {name}(...), and .result() where its result is needed"
-)
-_ADVICE: Final[Mapping[str, str]] = {
-    "submit": _AT_ONCE,
-    "delay": _AT_ONCE,
-    "apply_async": ("write {name}(...); pass options as {name}.with_options(...)(...)"),
-    "apply": "write {name}(...).result()",
-    "remote": "write {name}(...)",
-    "starmap": "write {name}.map(firsts, seconds): a list for each parameter",
-    "map_async": "write {name}.map(items): it returns the futures at once",
-    "imap_unordered": "write {name}.imap(items, ordered=False)",
-    "invoke": (
-        "write {name}(...).result() in a workflow, or {name}.run(...) outside of one"
-    ),
-    "fn": "its plain function is {name}.func",
-}
-"""Advice for error messages, by the name of an attribute that tasks of other libraries
-have, and a `TaskFunction` does not.
-"""
 _MOST_CODES = 1_000
 _COPIED = ("__module__", "__name__", "__qualname__", "__doc__")
