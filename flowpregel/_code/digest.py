@@ -81,8 +81,8 @@ def code_digest(
         through_tasks: True to represent the tasks and graphs that *function* refers to
             by their functions, False to represent them by their names.
         earlier: The digest that the new digest replaces. A constant that is still the
-            same object as then keeps its earlier meaning, even if its content has
-            changed.
+            same object keeps the meaning that it has in the earlier digest, even if its
+            content has changed.
     """
     return CodeReader(function, through_tasks=through_tasks, earlier=earlier).read()
 

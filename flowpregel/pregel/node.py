@@ -211,7 +211,8 @@ class PregelNode(RunnableMethods):
         config: Mapping[str, Any] | None = None,
         **keywords: Any,
     ) -> Iterator[Any]:
-        """Yield the output of `invoke`, as a chain of LangChain requires.
+        """Yield the output of `invoke`. A chain of LangChain that is streamed calls
+        this method.
 
         Args:
             input, config, keywords: As `invoke` takes them.
@@ -243,7 +244,8 @@ class PregelNode(RunnableMethods):
         config: Any = None,
         **keywords: Any,
     ) -> list[Any]:
-        """Return the outputs for all *inputs*, as a chain of LangChain requires.
+        """Return the outputs for all *inputs*. A chain of LangChain calls this method
+        for its own inputs.
 
         Args:
             inputs: The inputs.

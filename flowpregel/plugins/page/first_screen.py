@@ -53,7 +53,7 @@ def first_answers(index: CallIndex, failed: FailedCalls) -> dict[str, Any]:
 
 class FirstScreen:
     """The stored answers for the first screen of a run whose calls have not changed
-    since.
+    since the answers were stored.
 
     Args:
         answers: The answers that `first_answers` returned.
