@@ -95,6 +95,8 @@ class StepReader:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._reader = Reader(tables)
+        # What is read here is in each record itself, so keyframes need not be read.
+        self._newest_first = tables.newest_first_without_keyframes
 
     def rows(
         self,
@@ -113,7 +115,7 @@ class StepReader:
 
         def newest(transaction: Any) -> list[StepRow]:
             """Return the newest supersteps within *transaction*."""
-            records = self._tables.stored_newest_first(transaction, namespace)
+            records = self._newest_first(transaction, namespace)
             rows: list[StepRow] = []
             for checkpoint_id, record in islice(records, most):
                 row = StepRow(
@@ -139,7 +141,7 @@ class StepReader:
 
         def find(transaction: Any) -> str:
             """Return the stored drawing within *transaction*, or an empty string."""
-            records = self._tables.stored_newest_first(transaction, namespace)
+            records = self._newest_first(transaction, namespace)
             for _, record in islice(records, 1):
                 data = record.metadata.get(DRAWING)
                 if data is not None:
@@ -180,7 +182,7 @@ class StepReader:
 
         def find(transaction: Any) -> tuple[CheckpointRecord, bytes] | None:
             """Return the first checkpoint, and the input in its encoded form."""
-            records = self._tables.stored_newest_first(transaction, namespace)
+            records = self._newest_first(transaction, namespace)
             for _, record in islice(records, _MOST_SEARCHED):
                 if record.source == "input":
                     return record, self._input_data(transaction, namespace, record)
@@ -221,13 +223,13 @@ class StepReader:
         Args:
             transaction: The transaction.
             namespace: The namespace of the run.
-            record: The run's first checkpoint, in its stored form.
+            record: The run's first checkpoint, without the channels of a keyframe.
         """
         prefix = namespace.prefix
-        complete = self._tables.completed(transaction, prefix, record)
-        location = complete.places.get(INPUT)
+        record = self._tables.with_channels(transaction, prefix, record)
+        location = record.places.get(INPUT)
         if location == STORED:
-            version = complete.channel_versions.get(INPUT)
+            version = record.channel_versions.get(INPUT)
             return self._tables.value(transaction, prefix, INPUT, version)
         return location if isinstance(location, bytes) else b""
 

@@ -336,7 +336,7 @@ class CheckpointRecord(NamedTuple):
     shared_metadata: bytes | None = None
     """The name of the `SharedMetadata`, or None if the stored metadata is complete."""
 
-    def completed(self, keyframe: Keyframe) -> CheckpointRecord:
+    def with_keyframe(self, keyframe: Keyframe) -> CheckpointRecord:
         """Return this record with all channels.
 
         Args:
@@ -651,13 +651,14 @@ class Tables:
             checkpoint_id: The id of the checkpoint.
 
         Raises:
-            StoreCorruptError: The newest checkpoint of the namespace, or its keyframe,
-                is missing.
+            StoreCorruptError: The newest checkpoint of the namespace is missing, or a
+                record that the checkpoint names.
         """
         record = self.stored_checkpoint(transaction, namespace, checkpoint_id)
         if record is None:
             return None
-        return self.completed(transaction, namespace.prefix, record)
+        record = self.with_metadata(transaction, namespace.prefix, record)
+        return self.with_channels(transaction, namespace.prefix, record)
 
     def stored_checkpoint(
         self, transaction: Any, namespace: NamespaceRecord, checkpoint_id: str
@@ -690,14 +691,17 @@ class Tables:
             namespace: The record of the namespace.
             before: Yield only checkpoints with a smaller id than this.
         """
-        for id, record in self.stored_newest_first(transaction, namespace, before):
-            yield id, self.completed(transaction, namespace.prefix, record)
+        records = self.newest_first_without_keyframes(transaction, namespace, before)
+        for id, record in records:
+            yield id, self.with_channels(transaction, namespace.prefix, record)
 
-    def stored_newest_first(
+    def newest_first_without_keyframes(
         self, transaction: Any, namespace: NamespaceRecord, before: str | None = None
     ) -> Iterator[tuple[str, CheckpointRecord]]:
-        """Yield the id and record of each checkpoint, newest first, without the
-        channels of the keyframe.
+        """Yield the id and record of each checkpoint, newest first.
+
+        A record has all metadata, but of its channels only those that it stores itself:
+        the differences from its keyframe, if it names one.
 
         Args:
             transaction: The transaction.
@@ -715,20 +719,23 @@ class Tables:
             yield id_in(key), self.with_metadata(transaction, prefix, record)
             bound = key
 
-    def completed(
+    def with_channels(
         self, transaction: Any, prefix: bytes, record: CheckpointRecord
     ) -> CheckpointRecord:
-        """Return a checkpoint with the metadata and the channels that it names.
+        """Return a checkpoint with all channels, including those of its keyframe.
 
         Args:
             transaction: The transaction.
             prefix: The prefix of the namespace's keys.
-            record: The checkpoint in its stored form, or with all metadata.
+            record: The checkpoint with the channels that it stores itself.
+
+        Raises:
+            StoreCorruptError: The keyframe is missing.
         """
-        record = self.with_metadata(transaction, prefix, record)
         if record.keyframe is None:
             return record
-        return record.completed(self.keyframe(transaction, prefix, record.keyframe))
+        keyframe = self.keyframe(transaction, prefix, record.keyframe)
+        return record.with_keyframe(keyframe)
 
     def with_metadata(
         self, transaction: Any, prefix: bytes, record: CheckpointRecord
@@ -739,6 +746,9 @@ class Tables:
             transaction: The transaction.
             prefix: The prefix of the namespace's keys.
             record: The checkpoint in its stored form.
+
+        Raises:
+            StoreCorruptError: The shared metadata is missing.
         """
         parent_id = record.parent_id
         if isinstance(parent_id, bytes):
