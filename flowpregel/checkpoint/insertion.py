@@ -33,7 +33,7 @@ from flowpregel.checkpoint.layout import (
     Place,
     Tables,
 )
-from flowpregel.checkpoint.writes_table import LONGEST_INLINE
+from flowpregel.checkpoint.value_references import LONGEST_INLINE
 from flowpregel.errors import ConfigurationError
 
 FEWEST = 32

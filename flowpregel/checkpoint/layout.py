@@ -63,7 +63,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
 
 from flowpregel._core.ids import unpacked_id
 from flowpregel._core.records import NOTHING_DUE, Address, Version
-from flowpregel.checkpoint.writes_table import WHOLE_VALUE, WritesTable
+from flowpregel.checkpoint.value_references import (
+    WHOLE_VALUE,
+    has_references,
+    resolved_payload,
+)
 from flowpregel.errors import ConfigurationError
 from flowpregel.storage.records import TABLE_NAMES, after
 from flowpregel.storage.stores import Store, Transaction, use_renames_of
@@ -430,13 +434,12 @@ class Tables:
         self.checkpoints: Table = table(b"checkpoints")
         self.values: Table = table(b"values")
         self.deltas: Table = table(b"deltas")
-        self.writes: Table = table(b"writes")
-        self.put_writes: Callable[[Any, bytes, bytes], None] = self.writes.put
-        """A function that puts a payload with or without references into ``writes``."""
+        self._stored_writes: Table = table(b"writes")
+        """The table ``writes``, whose readers get payloads with references."""
+        self.writes: Table = self._stored_writes
+        """The table ``writes``, whose readers get the values in place of references."""
         if self.shares_values:
-            self.writes = WritesTable(
-                self.writes, self.fields_of, self.record_of, self.shared_value
-            )
+            self.writes = self._stored_writes.with_resolver(self._resolved)
         self.of_namespace: tuple[Table, ...] = (
             self.checkpoints,
             self.values,
@@ -915,7 +918,7 @@ class Tables:
             )
         return data
 
-    def shared_value(
+    def _shared_value(
         self,
         transaction: Any,
         prefix: bytes,
@@ -958,8 +961,24 @@ class Tables:
             prefix: The prefix of the namespace's keys.
             checkpoint_id: The id of the checkpoint.
         """
-        if isinstance(self.writes, WritesTable):
-            self.writes.resolve(transaction, checkpoint_key(prefix, checkpoint_id))
+        if not self.shares_values:
+            return
+        pending = checkpoint_key(prefix, checkpoint_id)
+        payloads = self._stored_writes.scan(transaction, pending)
+        keys = [key for key, payload in payloads if has_references(payload)]
+        for key in keys:
+            payload = self.writes.get(transaction, key)
+            assert payload is not None
+            self.writes.put(transaction, key, payload)
+
+    def _resolved(self, transaction: Any, key: bytes, payload: bytes) -> bytes:
+        """Return a payload of the table ``writes`` with the values in place of
+        references.
+        """
+        if not has_references(payload):
+            return payload
+        value_of = partial(self._shared_value, transaction, key[:8])
+        return resolved_payload(payload, value_of, self.fields_of, self.record_of)
 
     def chain(
         self, transaction: Any, prefix: bytes, channel: str, version: Version | None

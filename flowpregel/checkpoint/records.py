@@ -60,7 +60,7 @@ from flowpregel.checkpoint.retention import (
     forget_checkpoints,
     forget_thread,
 )
-from flowpregel.checkpoint.writes_table import writes_payload
+from flowpregel.checkpoint.value_references import writes_payload
 from flowpregel.errors import (
     ConfigurationError,
     LeaseLostError,
@@ -624,7 +624,7 @@ def _put_task(
         payload = writes_payload(fields, task, checkpoint, tables.record_of)
     else:
         payload = tables.record_of(fields)
-    tables.put_writes(transaction, key, payload)
+    table.put(transaction, key, payload)
     if task.media:
         table.put(transaction, layout.sidecar_key(layout.MEDIA, key), task.media)
     if isinstance(task.failed, bytes):

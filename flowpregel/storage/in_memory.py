@@ -107,7 +107,9 @@ class CopyingCodec(ValueCodec):
 
 
 class MemoryTable(Table):
-    """A table of plain dicts, whose payloads are not sealed."""
+    """A table of plain dicts, whose payloads are neither sealed nor resolved: no record
+    in memory refers to another one.
+    """
 
     def __init__(self, name: bytes) -> None:
         super().__init__(name, "this process", Seal(b""))

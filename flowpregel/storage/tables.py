@@ -9,13 +9,19 @@ records and back, so no engine can return a record that was damaged or moved::
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self, TypeAlias
 
 from flowpregel.errors import StoreForeignError
 from flowpregel.storage.records import HEADER, WHOLE, SealedRecords
+
+Resolver: TypeAlias = Callable[[Any, bytes, bytes], bytes]
+"""A function that returns a payload with the values that other records have in place of
+references to them. Its arguments are the transaction, the key and the stored payload.
+"""
 
 
 class Table(SealedRecords, ABC):
@@ -25,11 +31,25 @@ class Table(SealedRecords, ABC):
     Only the engine's own tables access its contents. A subclass implements the six
     abstract methods. Keys are at most 500 bytes long, and are ordered bytewise.
 
+    A subclass that overrides `get` or `scan` too must pass each payload through
+    `resolver`, unless that is None.
+
     Args:
         name: The name of the table, one of `TABLE_NAMES`.
         path: The location of the store, for messages.
         seal: The seal of the store, which has its keys.
     """
+
+    resolver: Resolver | None = None
+    """The function that `get` and `scan` apply to each payload, or None."""
+
+    def with_resolver(self, resolver: Resolver) -> Self:
+        """Return a table with the same records, whose `get` and `scan` apply *resolver*
+        to each payload.
+        """
+        table = copy.copy(self)
+        table.resolver = resolver
+        return table
 
     # ------------------------------------------------------------ an engine's part
 
@@ -165,7 +185,12 @@ class Table(SealedRecords, ABC):
             key: The key of the payload.
         """
         record = self.record(transaction, key)
-        return None if record is None else self.opened(key, record)[1]
+        if record is None:
+            return None
+        _, payload = self.opened(key, record)
+        if self.resolver is not None:
+            payload = self.resolver(transaction, key, payload)
+        return payload
 
     def put(
         self,
@@ -215,7 +240,10 @@ class Table(SealedRecords, ABC):
         """
         records = self.records(transaction, prefix, start, backwards=backwards)
         for key, record in records:
-            yield key, self.opened(key, record)[1]
+            _, payload = self.opened(key, record)
+            if self.resolver is not None:
+                payload = self.resolver(transaction, key, payload)
+            yield key, payload
 
     def copy(
         self,

@@ -136,7 +136,11 @@ class LMDBTable(Table):
         if record is None:
             return None
         kind, payload = self.opened(key, record)
-        return payload if kind == WHOLE else self._joined(transaction, key, payload)
+        if kind != WHOLE:
+            payload = self._joined(transaction, key, payload)
+        if self.resolver is not None:
+            payload = self.resolver(transaction, key, payload)
+        return payload
 
     def put(
         self,
@@ -185,6 +189,8 @@ class LMDBTable(Table):
             kind, payload = self.opened(key, record)
             if kind != WHOLE:
                 payload = self._joined(transaction, key, payload)
+            if self.resolver is not None:
+                payload = self.resolver(transaction, key, payload)
             yield key, payload
 
     # ------------------------------------------------------------ chunks
