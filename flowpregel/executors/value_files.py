@@ -26,10 +26,14 @@ from flowpregel.errors import (
     ConfigurationError,
     StoredValueError,
     StoreError,
-    ValueEncodingError,
 )
 from flowpregel.executors.base import HOST
-from flowpregel.storage.codec import MissingClass, PartsCodec, ValueCodec
+from flowpregel.storage.codec import (
+    PartsCodec,
+    ValueCodec,
+    decoding_error,
+    reported_cause,
+)
 from flowpregel.storage.drafts import sync_path
 from flowpregel.storage.errors import extra_module, of_system
 
@@ -166,25 +170,21 @@ def read_value(location: str, digest: str) -> Any:
     Raises:
         StoredValueError: The file is missing, or its content has another digest.
         StoreError: The file cannot be read for another reason.
-        ValueEncodingError: A class of the value cannot be imported.
+        ValueEncodingError: The value cannot be decoded: a class cannot be imported on
+            this machine, or its code raised an error, or another version of Python
+            compiled a function of the value.
     """
     content = _verified_content(location, digest)
     try:
         return PartsCodec().decode_parts(content)
-    except MissingClass as missing:
-        raise ValueEncodingError(
-            f"the stored value {location} refers to {missing.name}, which cannot be "
-            f"imported on {HOST} ({missing.cause}): install or send its module there"
-        ) from missing.cause
     except StoreError:
         raise
     except Exception as error:
         if is_from_handler(error):
             raise
-        raise ValueEncodingError(
-            f"the stored value {location} cannot be unpickled: "
-            f"{type(error).__name__}: {error}"
-        ) from error
+        label = f"the stored value {without_credentials(location)}"
+        advice = f"Install or send the module of the class to {HOST}"
+        raise decoding_error(error, label, advice) from reported_cause(error)
 
 
 def _verified_content(location: str, digest: str) -> Parts:

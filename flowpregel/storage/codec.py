@@ -213,21 +213,10 @@ class ValueCodec:
             return self._inner.decode(data)
         except StoreError:
             raise
-        except MissingClass as missing:
-            raise ValueEncodingError(f"{label} {missing.text}") from missing.cause
-        except BytecodeVersionError as error:
-            raise ValueEncodingError(
-                f"{label} {error}: it was kept but cannot be read back. Read it with "
-                "the version that compiled it. Every version can read functions and "
-                "classes of the top level of a module"
-            ) from error
         except Exception as error:
             if is_from_handler(error):
                 raise
-            raise ValueEncodingError(
-                f"{label} was kept but cannot be read back: {type(error).__name__}: "
-                f"{error}; its class must be importable under the name it had"
-            ) from error
+            raise decoding_error(error, label) from reported_cause(error)
         finally:
             RENAMES.reset(token)
 
@@ -505,20 +494,7 @@ def _builtin_base(kind: type[BaseException]) -> Any:
     )
 
 
-# ---------------------------------------------------------------- the main module
-
-
-def _describe_main() -> bytes:
-    """Return the real name and the file of this program's main module."""
-    main = sys.modules["__main__"]
-    spec = getattr(main, "__spec__", None)
-    name = spec.name.removesuffix(".__main__") if spec is not None else ""
-    return f"{name}\0{_file_of(main)}".encode("utf-8", "surrogatepass")
-
-
-def _file_of(module: Any) -> str:
-    file = getattr(module, "__file__", None)
-    return os.path.realpath(file) if isinstance(file, str) else ""
+# ---------------------------------------------------------------- errors of decoding
 
 
 class MissingClass(Exception):
@@ -536,16 +512,66 @@ class MissingClass(Exception):
         self.cause = cause
         self.is_whole = is_whole
 
-    @property
-    def text(self) -> str:
-        """The end of an error message: it describes the problem and the remedy."""
+    def __str__(self) -> str:
         return (
             f"{'is' if self.is_whole else 'holds'} a {self.name}, which cannot be "
-            f"imported ({type(self.cause).__name__}: {self.cause}): it was kept but "
-            "cannot be read back. If the class was moved or renamed: `flowpregel "
-            f"rename {self.name} NEW STORE`, or StoreOptions(renamed={{{self.name!r}: "
-            "'new.name'})"
+            f"imported ({type(self.cause).__name__}: {self.cause})"
         )
+
+
+def decoding_error(
+    error: Exception, label: object, import_advice: str = ""
+) -> ValueEncodingError:
+    """Return the error that the caller gets if a value cannot be decoded.
+
+    Args:
+        error: The error that `PythonCodec` or the user's codec raised.
+        label: The origin of the value, with which the message begins.
+        import_advice: The advice if a class cannot be imported. The default is to give
+            the new name of the class to the store.
+    """
+    match error:
+        case MissingClass(name=name):
+            advice = import_advice or (
+                f"If the class was moved or renamed: `flowpregel rename {name} NEW "
+                f"STORE`, or StoreOptions(renamed={{{name!r}: 'new.name'}})"
+            )
+            return ValueEncodingError(
+                f"{label} {error}: it was kept but cannot be read back. {advice}"
+            )
+        case BytecodeVersionError():
+            return ValueEncodingError(
+                f"{label} {error}: it was kept but cannot be read back. Read it with "
+                "the version that compiled it. Every version can read functions and "
+                "classes of the top level of a module"
+            )
+    return ValueEncodingError(
+        f"{label} was kept but cannot be read back: {type(error).__name__}: {error}; "
+        "its class must be importable under the name it had"
+    )
+
+
+def reported_cause(error: Exception) -> Exception:
+    """Return the cause to report with a `decoding_error`: the error of the import if a
+    class is missing, or else *error* itself.
+    """
+    return error.cause if isinstance(error, MissingClass) else error
+
+
+# ---------------------------------------------------------------- the main module
+
+
+def _describe_main() -> bytes:
+    """Return the real name and the file of this program's main module."""
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    name = spec.name.removesuffix(".__main__") if spec is not None else ""
+    return f"{name}\0{_file_of(main)}".encode("utf-8", "surrogatepass")
+
+
+def _file_of(module: Any) -> str:
+    file = getattr(module, "__file__", None)
+    return os.path.realpath(file) if isinstance(file, str) else ""
 
 
 class _Unpickler(pickle.Unpickler):

@@ -20,6 +20,7 @@ import pytest
 
 from flowpregel import Stored, stored
 from flowpregel._inspection.inert import InertCodec
+from flowpregel._pickling.by_value import code_of_file
 from flowpregel._pickling.digest import digest_of
 from flowpregel.errors import (
     ConfigurationError,
@@ -30,6 +31,7 @@ from flowpregel.errors import (
     ValueEncodingError,
 )
 from flowpregel.executors import delete_stored
+from flowpregel.executors.base import HOST
 from flowpregel.executors.value_files import sync_folder, write_value
 from flowpregel.storage.codec import PythonCodec
 from flowpregel.storage.drafts import sync_path
@@ -292,16 +294,56 @@ def test_a_part_that_cannot_be_pickled_is_named(tmp_path: Path) -> None:
     assert [] == [*tmp_path.iterdir()]
 
 
-def test_a_class_that_is_gone_is_named(tmp_path: Path) -> None:
-    """As is the file."""
+def stored_with_lost_class(folder: str | Path) -> Stored[Any]:
+    """Return the handle of a value whose class cannot be imported any more."""
     module = type(sys)("module_of_a_stored_class")
     module.Row = type("Row", (), {"__module__": module.__name__})  # type: ignore[attr-defined]
     sys.modules[module.__name__] = module
-    handle = stored(module.Row(), folder=tmp_path)
+    handle = stored(module.Row(), folder=folder)
     del sys.modules[module.__name__]
+    return handle
 
-    with pytest.raises(ValueEncodingError, match=r"module_of_a_stored_class\.Row"):
+
+def test_a_class_that_is_gone_is_named(tmp_path: Path) -> None:
+    """As are the file, and the host that lacks the class."""
+    handle = stored_with_lost_class(tmp_path)
+
+    with pytest.raises(ValueEncodingError) as caught:
         _ = handle.value
+
+    message = str(caught.value)
+    begin = f"the stored value {handle.location} is a module_of_a_stored_class.Row"
+    assert message.startswith(begin)
+    assert message.endswith(f"send the module of the class to {HOST}")
+    assert isinstance(caught.value.__cause__, ImportError)
+
+
+def test_the_password_in_a_url_is_not_in_the_error_of_a_value(bucket: str) -> None:
+    """The message may be logged."""
+    handle = stored_with_lost_class(bucket.replace("://", "://ada:secret@"))
+
+    with pytest.raises(ValueEncodingError, match=r"\.\.\.@bucket/values") as caught:
+        _ = handle.value
+
+    assert "secret" not in str(caught.value)
+
+
+class CompiledElsewhere:
+    """A function that pickles as if Python 3.9 had compiled it."""
+
+    def __reduce__(self) -> Any:
+        return code_of_file, ("f.py", len, ((),), 0x309)
+
+
+def test_a_function_of_another_python_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    """It is the same as for a value in the store."""
+    handle = stored([CompiledElsewhere()], folder=tmp_path)
+
+    with pytest.raises(ValueEncodingError) as caught:
+        _ = handle.value
+
+    assert "compiled by Python 3.9" in str(caught.value)
+    assert "Read it with the version that compiled it." in str(caught.value)
 
 
 def test_a_full_disk_is_an_error_that_leaves_no_file(tmp_path: Path) -> None:
