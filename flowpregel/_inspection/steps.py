@@ -23,11 +23,8 @@ from flowpregel.checkpoint.queue import QueuePosition
 from flowpregel.checkpoint.reader import Reader
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.layout import (
-        CheckpointRecord,
-        NamespaceRecord,
-        Tables,
-    )
+    from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord
+    from flowpregel.checkpoint.tables import Tables
 
 _INPUT_LIMITS = PreviewLimits(
     depth=2,

@@ -24,11 +24,11 @@ from flowpregel.checkpoint.layout import (
     ARGUMENTS,
     MEDIA,
     OUTPUT,
-    Tables,
     WritesRecord,
     digest,
     sidecar_key,
 )
+from flowpregel.checkpoint.tables import Tables
 from flowpregel.checkpoint.work import Status, Work, work_from
 
 if TYPE_CHECKING:

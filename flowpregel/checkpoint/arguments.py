@@ -14,11 +14,11 @@ from flowpregel._core.ids import FailedCall
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.layout import (
     ARGUMENTS,
-    Tables,
     checkpoint_key,
     digest,
     sidecar_key,
 )
+from flowpregel.checkpoint.tables import Tables
 from flowpregel.errors import ValueEncodingError
 from flowpregel.storage.codec import ValueCodec
 
@@ -114,9 +114,8 @@ def stored_arguments(
     if namespace is None or address.checkpoint_id is None:
         return None
     pending = checkpoint_key(namespace.prefix, address.checkpoint_id)
-    return tables.writes.get(
-        transaction, sidecar_key(ARGUMENTS, pending) + digest(task_id)
-    )
+    key = sidecar_key(ARGUMENTS, pending) + digest(task_id)
+    return tables.writes.get(transaction, key)
 
 
 def decoded(data: bytes, codec: ValueCodec) -> StoredArguments:

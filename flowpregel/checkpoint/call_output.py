@@ -71,13 +71,10 @@ class CallOutput(NamedTuple):
         """
         remaining = self.size - max(seen, len(self.head))
         rest = self.tail[-remaining:] if remaining > 0 else b""
-        cut = (
-            f"\n[... {remaining - len(rest):,} bytes were not kept ...]\n"
-            if remaining > len(rest)
-            else ""
-        )
-        return (
-            self.head[seen:].decode(errors="replace")
-            + cut
-            + rest.decode(errors="replace")
-        )
+        cut = ""
+        if remaining > len(rest):
+            missing = remaining - len(rest)
+            cut = f"\n[... {missing:,} bytes were not kept ...]\n"
+        beginning = self.head[seen:].decode(errors="replace")
+        end = rest.decode(errors="replace")
+        return f"{beginning}{cut}{end}"

@@ -19,6 +19,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from flowpregel._core.records import Address
@@ -26,8 +27,8 @@ from flowpregel.errors import StoreError, ThreadBusyError
 from flowpregel.storage.locks import LockHolder
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.layout import Tables
     from flowpregel.checkpoint.leases import LeaseRegistry
+    from flowpregel.checkpoint.tables import Tables
 
 CONSUMERS: Final = b"consumers"
 """The key in ``meta`` of the record of consumers."""
@@ -173,8 +174,8 @@ class QueueConsumers:
                 return number
 
     def _entries(self) -> dict[int, ConsumerEntry]:
-        meta = self._tables.meta
-        return _entries_in(self._tables.read(lambda t: meta.get(t, CONSUMERS)))
+        read = partial(self._tables.meta.get, key=CONSUMERS)
+        return _entries_in(self._tables.read(read))
 
 
 class ConsumerRegistration:

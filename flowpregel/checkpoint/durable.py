@@ -19,11 +19,7 @@ from flowpregel.checkpoint.consumers import (
     QueueConsumer,
     QueueConsumers,
 )
-from flowpregel.checkpoint.layout import (
-    NamespaceRecord,
-    Tables,
-    digest,
-)
+from flowpregel.checkpoint.layout import NamespaceRecord, digest
 from flowpregel.checkpoint.leases import LeaseFiles, LeaseRegistry, LiveState
 from flowpregel.checkpoint.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.paused import PAUSED, PausedRuns
@@ -48,6 +44,7 @@ from flowpregel.checkpoint.scheduled import (
     encoded_schedules,
     scheduled_flows,
 )
+from flowpregel.checkpoint.tables import Tables
 from flowpregel.checkpoint.work import status_of
 from flowpregel.errors import ConfigurationError
 from flowpregel.storage.codec import Codec
@@ -410,7 +407,8 @@ class DurableSaver(RecordSaver):
             ...     saver.paused().everything
             False
         """
-        return PausedRuns.of(self._read(partial(self._tables.meta.get, key=PAUSED)))
+        data = self._read(partial(self._tables.meta.get, key=PAUSED))
+        return PausedRuns.of(data)
 
     def pause(
         self,
@@ -806,11 +804,16 @@ class DurableSaver(RecordSaver):
             1
         """
         collector = RetentionCollector(self._tables, retention)
-        return sum(
-            self._make_room(partial(collector.sweep, address=address))
-            for thread_id in ((None,) if thread_ids is None else thread_ids)
-            for address in [*self.namespaces(thread_id)]
-        )
+        addresses: list[Address] = []
+        if thread_ids is None:
+            addresses += self.namespaces()
+        else:
+            for thread_id in thread_ids:
+                addresses += self.namespaces(thread_id)
+        deleted = 0
+        for address in addresses:
+            deleted += self._make_room(partial(collector.sweep, address=address))
+        return deleted
 
     def abandoned(self) -> list[Address]:
         """Return the addresses of runs whose process has died, because their leases

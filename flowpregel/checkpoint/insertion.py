@@ -31,8 +31,8 @@ from flowpregel.checkpoint.layout import (
     Keyframe,
     NamespaceRecord,
     Place,
-    Tables,
 )
+from flowpregel.checkpoint.tables import Tables
 from flowpregel.checkpoint.value_references import LONGEST_INLINE
 from flowpregel.errors import ConfigurationError
 
@@ -228,7 +228,7 @@ class _Insertion(NamedTuple):
             elif name in checkpoint.deltas:
                 places[name] = self._put_delta(name)
             else:
-                places[name] = self._unwritten(name)
+                places[name] = self._place_of_old_value(name)
         return places
 
     def _put_value(self, channel: str) -> Place:
@@ -251,9 +251,9 @@ class _Insertion(NamedTuple):
         self.tables.deltas.put(self.transaction, key, record)
         return layout.DELTA
 
-    def _unwritten(self, channel: str) -> Place:
+    def _place_of_old_value(self, channel: str) -> Place:
         """Return the value, or its location, of a channel for which the checkpoint has
-        neither a value nor a delta.
+        neither a value nor a delta: an earlier value, or none.
         """
         version = self.checkpoint.channel_versions[channel]
         has_moved = version != self.parent.version(channel)

@@ -258,7 +258,8 @@ class LangGraphMethods:
             )
         pairs = tuple((channel, value) for channel, value in writes)
         task = TaskWrites(address.checkpoint_id, task_id, task_path, pairs)
-        self.commit([Batch(Address(address.thread_id, address.namespace), (task,))])
+        namespace = Address(address.thread_id, address.namespace)
+        self.commit([Batch(namespace, (task,))])
 
     def get_delta_channel_history(
         self,
@@ -710,11 +711,12 @@ def _is_trigger(name: str, value: Any) -> bool:
         # A join's channel triggers its node once all nodes that it waits for have
         # ended. The channel's name lists the nodes that it waits for, and its value
         # lists those that have ended.
-        awaited = name.removeprefix(_JOIN).rpartition(":")[0]
+        awaited, _, _ = name.removeprefix(_JOIN).rpartition(":")
         ended = value if isinstance(value, set | frozenset) else ()
-        return sorted("+".join(map(str, ended)).split("+")) == sorted(
-            awaited.split("+")
-        )
+        # The name of a node may contain a "+", so the names are split in both lists.
+        ended_names = "+".join(map(str, ended)).split("+")
+        awaited_names = awaited.split("+")
+        return sorted(ended_names) == sorted(awaited_names)
     return name.startswith(_BRANCH)
 
 

@@ -274,7 +274,8 @@ class LeaseFiles:
         # read the states that other watchers request.
         with suppress(PermissionError), closing(FileLock(path)) as file:
             file.write(WATCHED_UNTIL, time.time_ns() + WATCHED_FOR * 10**9)
-        state = LiveState.read(self._table, os.path.basename(path).encode(), data)
+        key = os.path.basename(path).encode()
+        state = LiveState.read(self._table, key, data)
         return None if state is None else (owner, state)
 
     def file(self, address: Address) -> str:
@@ -311,7 +312,8 @@ class LeaseFiles:
         Raises:
             StoreBusyError: Another process was unlinking a lease for *timeout* seconds.
         """
-        with closing(FileLock(os.path.join(self._store_path, NAMES_LOCK))) as names:
+        names_path = os.path.join(self._store_path, NAMES_LOCK)
+        with closing(FileLock(names_path)) as names:
             if not names.acquire(timeout):
                 holder = str(names.holder() or "another process")
                 raise StoreBusyError(self._store_path, holder, timeout)
@@ -487,13 +489,18 @@ class LiveState:
         if self.lease.live is None or time.monotonic() < self.due:
             return None
         began = time.thread_time()
+        lease = self.lease
+        drawing = None if lease.drawing is None else lease.drawing()
+        pools = None if lease.pools is None else lease.pools()
         state = {
             **self.lease.live(),
-            "drawing": self.lease.drawing and self.lease.drawing(),
-            "pools": self.lease.pools and self.lease.pools(),
+            "drawing": drawing,
+            "pools": pools,
+            "started": self.started,
+            "at": time.time_ns(),
         }
-        state |= {"started": self.started, "at": time.time_ns()}
-        data = self.table.sealed(self.key, 0, json.dumps(state).encode())
+        text = json.dumps(state).encode()
+        data = self.table.sealed(self.key, 0, text)
         self.due = time.monotonic() + _SHARE * (time.thread_time() - began)
         return data
 
@@ -569,10 +576,9 @@ class LeaseWatch:
             # A run may end or change its state while the state is read. In this case,
             # the state is written in the next round.
             with suppress(Exception):
-                if (
-                    file.read(WATCHED_UNTIL) > time.time_ns()
-                    and (data := live.sealed()) is not None
-                ):
+                is_watched = file.read(WATCHED_UNTIL) > time.time_ns()
+                data = live.sealed() if is_watched else None
+                if data is not None:
                     file.write_state(data)
 
     def _work(self) -> None:

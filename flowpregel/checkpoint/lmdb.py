@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from flowpregel._interrupts import defer_interrupts
 from flowpregel.checkpoint.durable import DurableSaver
-from flowpregel.checkpoint.layout import Tables
 from flowpregel.checkpoint.leases import LeaseFiles
 from flowpregel.checkpoint.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.retention import Retention
+from flowpregel.checkpoint.tables import Tables
 from flowpregel.errors import StoreError
 from flowpregel.storage.ballast import drop_ballast
 from flowpregel.storage.codec import Codec, PythonCodec

@@ -15,10 +15,10 @@ from flowpregel.checkpoint.layout import (
     CheckpointRecord,
     Keyframe,
     NamespaceRecord,
-    Tables,
 )
 from flowpregel.checkpoint.queue import QueuePosition
 from flowpregel.checkpoint.reader import CopiedCheckpoint, Reader
+from flowpregel.checkpoint.tables import Tables
 from flowpregel.checkpoint.work import Status
 from flowpregel.errors import StoreError
 from flowpregel.storage.tables import Table
@@ -80,11 +80,11 @@ def newest_checkpoints(
         addresses: The threads and namespaces.
     """
     tables = reader.tables
-    names = [
+    namespace_keys = [
         layout.namespace_key(address.thread_id, address.namespace)
         for address in addresses
     ]
-    tables.threads.expect(transaction, names)
+    tables.threads.expect(transaction, namespace_keys)
     newest: list[tuple[NamespaceRecord, str]] = []
     for address in addresses:
         namespace = tables.namespace(transaction, address)
@@ -195,16 +195,26 @@ def _channel_records(
 ) -> Iterator[tuple[CheckpointRecord | Keyframe | None, int]]:
     """Yield the checkpoints and keyframes of a namespace, in their stored form, with
     their sizes. A large keyframe is stored in chunks with keys of their own. For such a
-    chunk, and for shared metadata, the record is None.
+    chunk, for shared metadata, and for a record that was just deleted, None is yielded
+    with the size.
     """
+    record: CheckpointRecord | Keyframe | None
     for key, size in _sizes(tables, tables.checkpoints, prefix):
         data = tables.read(partial(tables.checkpoints.get, key=key))
-        yield data and CheckpointRecord(*tables.fields_of(data)), size
-    for key, size in _sizes(tables, tables.values, layout.keyframe_key(prefix, b"")):
+        record = None
+        # A checkpoint may have been deleted since its size was read.
+        if data is not None:
+            record = CheckpointRecord(*tables.fields_of(data))
+        yield record, size
+    keyframes = layout.keyframe_key(prefix, b"")
+    for key, size in _sizes(tables, tables.values, keyframes):
         data = None
         if len(key) == layout.VALUE_LENGTH:
             data = tables.read(partial(tables.values.get, key=key))
-        yield data and Keyframe(*tables.fields_of(data)), size
+        record = None
+        if data is not None:
+            record = Keyframe(*tables.fields_of(data))
+        yield record, size
     for _, size in _sizes(tables, tables.values, layout.metadata_keys(prefix)):
         yield None, size
 
@@ -219,11 +229,13 @@ def _sizes(
     def page(start: bytes, transaction: Any) -> list[tuple[bytes, int]]:
         keys = table.keys(transaction, prefix, start, _AT_ONCE)
         table.expect(transaction, keys)
-        # An empty key means damage. Such a record cannot be read, but it is counted.
-        records = [
-            (key, table.record(transaction, key) if key else None) for key in keys
-        ]
-        return [(key, len(key) + len(record or b"")) for key, record in records]
+        sizes: list[tuple[bytes, int]] = []
+        for key in keys:
+            # An empty key means damage. Such a record cannot be read, but it is
+            # counted.
+            record = table.record(transaction, key) if key else None
+            sizes.append((key, len(key) + len(record or b"")))
+        return sizes
 
     return tables.paged(table, page, prefix, _AT_ONCE)
 
@@ -253,7 +265,7 @@ class _Verifier:
     """Descriptions of the damage, in the order in which it was found."""
 
     @contextmanager
-    def _noting(self, location: str = "") -> Iterator[None]:
+    def _collecting_problems(self, location: str = "") -> Iterator[None]:
         """Add an error that the store raises in the context to the problems, instead of
         raising it.
         """
@@ -264,17 +276,21 @@ class _Verifier:
 
     def verify_table(self, table: Table) -> None:
         """Read all records of a table, and the checkpoints of each namespace in it."""
-        read = self.tables.read
-        # The keys of a damaged table may be out of order, which raises an error. The
-        # error is added to the problems.
-        with self._noting():
+        # The keys of a damaged table may be out of order, which raises an error here.
+        with self._collecting_problems():
             for key, _ in _sizes(self.tables, table):
                 self.records += 1
-                with self._noting():
-                    read(partial(table.check, key=key))
-                if table.name == b"threads" and len(key) == layout.NAMESPACE_LENGTH:
-                    with self._noting():
-                        self._verify_namespace(key)
+                self._verify_record(table, key)
+
+    def _verify_record(self, table: Table, key: bytes) -> None:
+        """Read a record, and all checkpoints of the namespace that it describes, if it
+        describes one.
+        """
+        with self._collecting_problems():
+            self.tables.read(partial(table.check, key=key))
+        if table.name == b"threads" and len(key) == layout.NAMESPACE_LENGTH:
+            with self._collecting_problems():
+                self._verify_namespace(key)
 
     def _verify_namespace(self, key: bytes) -> None:
         """Read all checkpoints of a namespace, with the values that they need."""
@@ -285,8 +301,10 @@ class _Verifier:
         namespace = NamespaceRecord(*tables.fields_of(data))
         address = Address(namespace.thread_id, namespace.namespace)
         thread = f"thread {address.thread_id!r}"
-        with self._noting(f"{thread}: "):
-            for identifier in tables.read(partial(tables.ids, address=address)):
+        with self._collecting_problems(f"{thread}: "):
+            identifiers = tables.read(partial(tables.ids, address=address))
+            for identifier in identifiers:
+                location = f"{thread}, checkpoint {identifier}: "
                 checkpoint = replace(address, checkpoint_id=identifier)
-                with self._noting(f"{thread}, checkpoint {identifier}: "):
+                with self._collecting_problems(location):
                     tables.read(partial(self.reader.find, address=checkpoint))

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.base import Fences, Lease, OnConflict
-from flowpregel.checkpoint.layout import Tables
 from flowpregel.checkpoint.records import RecordSaver
+from flowpregel.checkpoint.tables import Tables
 from flowpregel.errors import ThreadBusyError
 from flowpregel.storage.in_memory import CopyingCodec, MemoryStore
 

@@ -20,11 +20,11 @@ from flowpregel._core.records import Address
 from flowpregel.checkpoint.call_output import CallOutput
 from flowpregel.checkpoint.layout import (
     OUTPUT,
-    Tables,
     checkpoint_key,
     digest,
     sidecar_key,
 )
+from flowpregel.checkpoint.tables import Tables
 from flowpregel.errors import StoreError
 
 PERIOD: Final = 1.0
@@ -112,7 +112,8 @@ class OutputBuffer:
         """Append each output in *more* to the output of the same task in *target*."""
         for key, output in more.items():
             empty = output._replace(head=b"", tail=b"", size=0)
-            target[key] = target.get(key, empty).and_then(output, self._limit)
+            earlier = target.get(key, empty)
+            target[key] = earlier.and_then(output, self._limit)
 
     def _put(self, transaction: Any, address: Address, output: CallOutput) -> None:
         """Append *output* to the stored output of the same task, in a transaction."""
@@ -120,8 +121,10 @@ class OutputBuffer:
         namespace = tables.ensure_namespace(transaction, address)
         pending = checkpoint_key(namespace.prefix, output.checkpoint_id)
         key = sidecar_key(OUTPUT, pending) + digest(output.task_id)
-        if (known := tables.writes.get(transaction, key)) is not None:
-            output = CallOutput(*tables.fields_of(known)).and_then(output, self._limit)
+        earlier_data = tables.writes.get(transaction, key)
+        if earlier_data is not None:
+            earlier = CallOutput(*tables.fields_of(earlier_data))
+            output = earlier.and_then(output, self._limit)
         tables.writes.put(transaction, key, tables.record_of(tuple(output)))
 
 

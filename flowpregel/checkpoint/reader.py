@@ -42,13 +42,15 @@ from flowpregel.checkpoint.langgraph_methods import metadata_of
 from flowpregel.checkpoint.layout import (
     CheckpointRecord,
     NamespaceRecord,
-    Tables,
     WritesRecord,
 )
+from flowpregel.checkpoint.tables import Tables
 from flowpregel.errors import ValueEncodingError
 from flowpregel.storage.codec import ValueCodec
 from flowpregel.storage.stores import Transaction
 
+_CALL_KEY_FIELDS = 4
+"""The number of fields of a `CallKey` that determine its text."""
 _PAGE = 8
 """The number of checkpoints of a history that are read in one transaction."""
 _SMALL = 1024
@@ -99,6 +101,21 @@ class CopiedCheckpoint:
     such a value raises an error.
     """
 
+    def add_finished_call(self, task: WritesRecord, size: int) -> None:
+        """Add a finished call, with its record if that is small.
+
+        Args:
+            task: The record of the call.
+            size: The size of the stored record, in bytes.
+        """
+        key = hash(task.path)
+        if key in self.finished_calls:
+            # Bodies with different inputs may make different calls at a position.
+            key = hash(task.task_id)
+        self.finished_calls[key] = task.task_id
+        if size <= _SMALL and len(self.held) < _MOST_HELD:
+            self.held[task.task_id] = task
+
 
 class Glance(NamedTuple):
     """A thread's newest checkpoint, without the parts whose decoding needs the user's
@@ -111,6 +128,26 @@ class Glance(NamedTuple):
     """True if a superstep has begun at the checkpoint, or if the checkpoint is the
     run's first.
     """
+
+
+class _Ends(NamedTuple):
+    """The data of one checkpoint that `Reader.node_results` needs."""
+
+    attempts: list[AttemptRecord]
+    """The attempts of the nodes that have writes on the checkpoint."""
+    source: str
+    """The source of the checkpoint."""
+    parent_id: str | None
+    made_by: MadeBy
+    """The code that made the checkpoint, or `UNKNOWN_CODE` if the metadata does not
+    specify it.
+    """
+
+
+_UNKNOWN_ENDS = _Ends([], "input", None, UNKNOWN_CODE)
+"""The data of a deleted checkpoint, whose tasks and parent are unknown. It ends the
+search for attempts, as the input of a run does.
+"""
 
 
 class Reader:
@@ -153,12 +190,9 @@ class Reader:
         else:
             copied = self.read(partial(self.find, address=address, before=before))
             checkpoints = [] if copied is None else [copied]
-        matching = (
-            checkpoint
-            for checkpoint in checkpoints
-            if not filter or self._has(checkpoint, filter)
-        )
-        for checkpoint in islice(matching, limit):
+        if filter:
+            checkpoints = self._matching(checkpoints, filter)
+        for checkpoint in islice(checkpoints, limit):
             yield self.decoded(checkpoint)
 
     def _pages(
@@ -173,15 +207,16 @@ class Reader:
             namespace = self.tables.namespace(transaction, address)
             if namespace is None:
                 return []
-            page = []
+            page: list[CopiedCheckpoint] = []
             checkpoints = self.tables.newest_first(transaction, namespace, before)
             for identifier, record in islice(checkpoints, size):
                 if bare:
                     record = record._replace(places={})
-                page.append(
-                    self._copied(transaction, namespace, identifier, record, chains)
+                copied = self._copied(
+                    transaction, namespace, identifier, record, chains
                 )
-                self.copy_tasks(transaction, page[-1])
+                self.copy_tasks(transaction, copied)
+                page.append(copied)
             return page
 
         is_whole = before is None
@@ -223,19 +258,17 @@ class Reader:
         identifier = address.checkpoint_id
         is_edit = False
         while identifier is not None:
-            ends, source, parent, made_by = self.read(
-                partial(self._ends, address, identifier)
-            )
+            ends: _Ends = self.read(partial(self._ends, address, identifier))
             # If the child of this checkpoint is an edit or a replay, it starts again
             # from here, and does not contain the writes of the tasks that had started
             # from here. So these tasks are not yielded.
-            for ran in () if is_edit else ends:
+            for ran in () if is_edit else ends.attempts:
                 yield identifier, ran
-            is_edit = source in ("update", "fork")
-            for ran in made_by.attempts():
+            is_edit = ends.source in ("update", "fork")
+            for ran in ends.made_by.attempts():
                 yield None, ran
-            is_first = source == "input" or made_by.is_whole
-            identifier = None if is_first else parent
+            is_first = ends.source == "input" or ends.made_by.is_whole
+            identifier = None if is_first else ends.parent_id
 
     def output_files(self, address: Address) -> Iterator[CallFiles]:
         """Yield the output files of a run, as `BaseCheckpointSaver.output_files` does.
@@ -270,8 +303,9 @@ class Reader:
                 key = self.maybe_decoded(data, label)
                 # Another program may have written the store, so a key of any form must
                 # be expected.
-                if isinstance(key, tuple) and len(key) >= len(CallKey._fields[:4]):
-                    text = str(CallKey(*key[:4]).text)
+                if isinstance(key, tuple) and len(key) >= _CALL_KEY_FIELDS:
+                    call_key = CallKey(*key[:_CALL_KEY_FIELDS])
+                    text = str(call_key.text)
         written = outputs_in(ran.preview)
         return CallFiles(
             address=location,
@@ -314,41 +348,30 @@ class Reader:
         record = self.tables.with_metadata(transaction, namespace.prefix, record)
         return replace(address, checkpoint_id=identifier), record, tasks
 
-    def _ends(
-        self, address: Address, identifier: str, transaction: Any
-    ) -> tuple[list[AttemptRecord], str, str | None, MadeBy]:
-        """Return the data of one checkpoint that `node_results` needs.
-
-        Returns:
-            The attempts of the nodes that have writes on the checkpoint; the source of
-            the checkpoint; the parent's id; and the code that made it, or
-            `UNKNOWN_CODE` if its metadata does not specify the code.
-        """
+    def _ends(self, address: Address, identifier: str, transaction: Any) -> _Ends:
+        """Return the data of one checkpoint that `node_results` needs."""
         namespace = self.tables.namespace(transaction, address)
-        key = (
-            b""
-            if namespace is None
-            else layout.checkpoint_key(namespace.prefix, identifier)
-        )
-        data = self.tables.checkpoints.get(transaction, key) if key else None
+        if namespace is None:
+            return _UNKNOWN_ENDS
+        key = layout.checkpoint_key(namespace.prefix, identifier)
+        data = self.tables.checkpoints.get(transaction, key)
         if data is None:
-            # The checkpoint was deleted, so its tasks are unknown.
-            return [], "input", None, UNKNOWN_CODE
-        ends = []
+            return _UNKNOWN_ENDS
+        ends: list[AttemptRecord] = []
         for _, task_data in self.tables.writes.scan(transaction, key):
             task = WritesRecord(*self.tables.fields_of(task_data))
-            is_done = not CONTROL_WRITES.issuperset(
-                name for name, _ in task.writes.values()
-            )
-            if task.ran is not None and is_done and not caller_of(task.path):
+            channels = {channel for channel, _ in task.writes.values()}
+            is_done = not CONTROL_WRITES.issuperset(channels)
+            is_node = not caller_of(task.path)
+            if task.ran is not None and is_done and is_node:
                 ends.append(AttemptRecord(*task.ran))
         record = CheckpointRecord(*self.tables.fields_of(data))
-        record = self.tables.with_metadata(transaction, key[:8], record)
+        record = self.tables.with_metadata(transaction, namespace.prefix, record)
         made_by = UNKNOWN_CODE
-        data = record.metadata.get(MADE_BY)
-        if data is not None:
-            made_by = MadeBy(*self.tables.codec.decode(data, METADATA))
-        return ends, record.source, record.parent_id, made_by
+        made_by_data = record.metadata.get(MADE_BY)
+        if made_by_data is not None:
+            made_by = MadeBy(*self.tables.codec.decode(made_by_data, METADATA))
+        return _Ends(ends, record.source, record.parent_id, made_by)
 
     def find(
         self,
@@ -440,18 +463,11 @@ class Reader:
         prefix = layout.checkpoint_key(copied.namespace.prefix, copied.id)
         for _, data in self.tables.writes.scan(transaction, prefix):
             task = WritesRecord(*self.tables.fields_of(data))
-            if not (
-                lazy_results and dict(task.writes.values()).keys() == _FINISHED_CALL
-            ):
+            channels = {channel for channel, _ in task.writes.values()}
+            if lazy_results and channels == _FINISHED_CALL:
+                copied.add_finished_call(task, len(data))
+            else:
                 copied.tasks.append(task)
-                continue
-            key = hash(task.path)
-            if key in copied.finished_calls:
-                # Bodies with different inputs may make different calls at a position.
-                key = hash(task.task_id)
-            copied.finished_calls[key] = task.task_id
-            if len(data) <= _SMALL and len(copied.held) < _MOST_HELD:
-                copied.held[task.task_id] = task
 
     def _chain(
         self,
@@ -547,23 +563,36 @@ class Reader:
         except ValueEncodingError as error:
             return Unreadable(error)
 
-    def _has(self, copied: CopiedCheckpoint, filter: Mapping[str, Any]) -> bool:
-        """Return whether the metadata, ``source`` and ``step`` of a checkpoint match
+    def _matching(
+        self, checkpoints: Iterable[CopiedCheckpoint], filter: Mapping[str, Any]
+    ) -> Iterator[CopiedCheckpoint]:
+        """Yield the checkpoints whose metadata, ``source`` and ``step`` match
         *filter*.
         """
-        bare = replace(copied, values={}, deltas={}, tasks=[], finished_calls={})
-        metadata = metadata_of(self.decoded(bare).checkpoint)
-        return all(metadata.get(key) == value for key, value in filter.items())
+        for copied in checkpoints:
+            bare = replace(copied, values={}, deltas={}, tasks=[], finished_calls={})
+            metadata = metadata_of(self.decoded(bare).checkpoint)
+            if all(metadata.get(key) == value for key, value in filter.items()):
+                yield copied
 
     def _deltas(self, chain: DeltaChain, end: int, channel: str) -> DeltaHistory:
+        """Return the deltas of a channel, which are decoded when they are needed.
+
+        Args:
+            chain: The encoded deltas of the channel.
+            end: The number of deltas in the chain to apply.
+            channel: The name of the channel.
+        """
         decode = self.codec.decode
         label = f"what was added to channel {channel!r}"
 
-        def decoded_delta(writes: tuple[bytes, ...]) -> tuple[Any, ...]:
-            return tuple(decode(data, label) for data in writes)
-
         def decoded(deltas: Sequence[tuple[bytes, ...]]) -> tuple[tuple[Any, ...], ...]:
-            return tuple(decoded_delta(writes) for writes in deltas)
+            """Return deltas with each write decoded."""
+            decoded_deltas: list[tuple[Any, ...]] = []
+            for delta in deltas:
+                writes = [decode(data, label) for data in delta]
+                decoded_deltas.append(tuple(writes))
+            return tuple(decoded_deltas)
 
         seed = MISSING
         if chain.seed is not None:
@@ -620,24 +649,26 @@ class StoredCalls:
         Raises:
             StoreCorruptError: The record of the call is damaged.
         """
-        reader = self.reader
-        record = self.held.get(task_id)
-        if record is None and len(self.held) < len(self.ids):
-            key = self.prefix + layout.digest(task_id)
-            if (
-                data := reader.read(partial(reader.tables.writes.get, key=key))
-            ) is not None:
-                record = WritesRecord(*reader.tables.fields_of(data))
-        writes = {} if record is None else dict(record.writes.values())
-        if record is None or RETURN not in writes:
+        record = self._record(task_id)
+        if record is None:
             return ()
-        return [
-            (
-                channel,
-                reader.maybe_decoded(
-                    value, StoredWriteLabel(reader.codec, record, channel)
-                ),
-            )
-            for channel, value in writes.items()
-            if only in (None, channel)
-        ]
+        encoded = dict(record.writes.values())
+        if RETURN not in encoded:
+            return ()
+        writes: list[Write] = []
+        for channel, data in encoded.items():
+            if only in (None, channel):
+                label = StoredWriteLabel(self.reader.codec, record, channel)
+                writes.append((channel, self.reader.maybe_decoded(data, label)))
+        return writes
+
+    def _record(self, task_id: str) -> WritesRecord | None:
+        """Return the record of a task, or None if nothing is stored about it."""
+        record = self.held.get(task_id)
+        has_all_calls = len(self.held) == len(self.ids)
+        if record is not None or has_all_calls:
+            return record
+        tables = self.reader.tables
+        key = self.prefix + layout.digest(task_id)
+        data = self.reader.read(partial(tables.writes.get, key=key))
+        return None if data is None else WritesRecord(*tables.fields_of(data))

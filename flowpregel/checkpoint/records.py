@@ -46,11 +46,7 @@ from flowpregel.checkpoint.call_files import CallFiles
 from flowpregel.checkpoint.delta_history import COUNTERS, with_langgraphs_deltas
 from flowpregel.checkpoint.insertion import put_checkpoint
 from flowpregel.checkpoint.labels import METADATA, ValueLabel, WriteLabel
-from flowpregel.checkpoint.layout import (
-    NamespaceRecord,
-    Tables,
-    WritesRecord,
-)
+from flowpregel.checkpoint.layout import NamespaceRecord, WritesRecord
 from flowpregel.checkpoint.parents import greatest_version
 from flowpregel.checkpoint.reader import Reader
 from flowpregel.checkpoint.retention import (
@@ -60,6 +56,7 @@ from flowpregel.checkpoint.retention import (
     forget_checkpoints,
     forget_thread,
 )
+from flowpregel.checkpoint.tables import Tables
 from flowpregel.checkpoint.value_references import writes_payload
 from flowpregel.errors import (
     ConfigurationError,
@@ -258,9 +255,8 @@ class RecordSaver(BaseCheckpointSaver):
             )
         data = self._tables.codec.encode(value, f"signal {name!r}")
         thread = ids.new_thread_name(thread_id)
-        self._write(
-            partial(signals.send, self._tables, thread_id=thread, name=name, data=data)
-        )
+        send = partial(signals.send, thread_id=thread, name=name, data=data)
+        self._write(partial(send, self._tables))
 
     def receive_signal(
         self, thread_id: str, name: str, receiver: str
@@ -268,14 +264,14 @@ class RecordSaver(BaseCheckpointSaver):
         request = {"thread_id": thread_id, "name": name, "receiver": receiver}
         # A run that waits for a signal polls the store, and most polls find no signal.
         # So the store is read first, because a read needs no write transaction.
-        if self._read(partial(signals.unreceived, self._tables, **request)) is None:
+        signal = self._read(partial(signals.unreceived, self._tables, **request))
+        if signal is None:
             return None
         data = self._write(partial(signals.receive, self._tables, **request))
-        return (
-            None
-            if data is None
-            else (self._tables.codec.decode(data, f"signal {name!r}"),)
-        )
+        if data is None:
+            return None
+        value = self._tables.codec.decode(data, f"signal {name!r}")
+        return (value,)
 
     # -------------------------------------------------------- deletion and copies
 
@@ -285,12 +281,12 @@ class RecordSaver(BaseCheckpointSaver):
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         runs = frozenset(run_ids)
-        for address in [*self.namespaces()]:
-            gone = [
-                saved.checkpoint.id
-                for saved in self.outline(address)
-                if saved.checkpoint.metadata.get("run_id") in runs
-            ]
+        for address in list(self.namespaces()):
+            gone: list[str] = []
+            for saved in self.outline(address):
+                checkpoint = saved.checkpoint
+                if checkpoint.metadata.get("run_id") in runs:
+                    gone.append(checkpoint.id)
             if gone:
                 forget = partial(
                     forget_checkpoints, self._tables, address=address, gone=gone
@@ -313,10 +309,9 @@ class RecordSaver(BaseCheckpointSaver):
             if strategy == "delete":
                 self.delete_thread(thread_id)
                 continue
-            for address in [*self.namespaces(thread_id)]:
-                self._make_room(
-                    partial(forget_checkpoints, self._tables, address=address)
-                )
+            for address in list(self.namespaces(thread_id)):
+                forget = partial(forget_checkpoints, self._tables, address=address)
+                self._make_room(forget)
 
     # -------------------------------------------------------- helpers
 
@@ -343,9 +338,8 @@ class RecordSaver(BaseCheckpointSaver):
         it first.
         """
         if fence:
-            self._write(
-                partial(self._tables.reject_leases_before, address=address, fence=fence)
-            )
+            reject = partial(self._tables.reject_leases_before, fence=fence)
+            self._write(partial(reject, address=address))
             return fence
         namespace = self._read(partial(self._tables.namespace, address=address))
         return 0 if namespace is None else namespace.fence
@@ -451,7 +445,8 @@ class _Encoder:
 def _encode_checkpoint(checkpoint: Checkpoint, encoder: _Encoder) -> Checkpoint:
     """Return a copy of *checkpoint* with its values, deltas and metadata encoded."""
     step = checkpoint.step
-    values = encoder.encoded(checkpoint.values.items(), partial(ValueLabel, step=step))
+    label_of = partial(ValueLabel, step=step)
+    values = encoder.encoded(checkpoint.values.items(), label_of)
     deltas = {}
     for name, delta in checkpoint.deltas.items():
         label = f"what was added to channel {name!r} (step {step})"
@@ -574,7 +569,7 @@ def _put_batch(
     if batch.checkpoint is not None:
         namespace = put_checkpoint(tables, transaction, namespace, batch.checkpoint)
         if tables.looks_ahead:
-            tables.note_checkpoint(transaction, namespace, batch.checkpoint.id)
+            tables.look_ahead(transaction, namespace, batch.checkpoint.id)
     # The checkpoint is stored first, because the records of the writes may refer to its
     # values.
     for task in batch.writes:
@@ -626,9 +621,11 @@ def _put_task(
         payload = tables.record_of(fields)
     table.put(transaction, key, payload)
     if task.media:
-        table.put(transaction, layout.sidecar_key(layout.MEDIA, key), task.media)
+        media_key = layout.sidecar_key(layout.MEDIA, key)
+        table.put(transaction, media_key, task.media)
     if isinstance(task.failed, bytes):
-        table.put(transaction, layout.sidecar_key(layout.ARGUMENTS, key), task.failed)
+        arguments_key = layout.sidecar_key(layout.ARGUMENTS, key)
+        table.put(transaction, arguments_key, task.failed)
 
 
 def _add_writes(

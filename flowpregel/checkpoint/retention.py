@@ -26,9 +26,9 @@ from flowpregel.checkpoint.layout import (
     CheckpointRecord,
     DeltaRecord,
     NamespaceRecord,
-    Tables,
     WritesRecord,
 )
+from flowpregel.checkpoint.tables import Tables
 from flowpregel.errors import ConfigurationError
 from flowpregel.storage.codec import ValueCodec
 
@@ -142,20 +142,16 @@ class RetentionCollector:
                 beyond.add(identifier)
             else:
                 answered.add(record.parent_id)
-        pins = self._tables.writes.keys(
-            transaction, layout.sidecar_key(layout.PIN, prefix)
-        )
-        pinned = {*pins}
-        return {
-            identifier
-            for identifier in beyond
-            if layout.sidecar_key(layout.PIN, layout.checkpoint_key(prefix, identifier))
-            not in pinned
-            and (
-                identifier in answered
-                or not self._waits(transaction, prefix, identifier)
-            )
-        }
+        pins = layout.sidecar_key(layout.PIN, prefix)
+        pinned = {*self._tables.writes.keys(transaction, pins)}
+        deletable: set[str] = set()
+        for identifier in beyond:
+            key = layout.checkpoint_key(prefix, identifier)
+            if layout.sidecar_key(layout.PIN, key) in pinned:
+                continue
+            if identifier in answered or not self._waits(transaction, key):
+                deletable.add(identifier)
+        return deletable
 
     def _bytes(
         self,
@@ -174,12 +170,14 @@ class RetentionCollector:
         tables = self._tables
         key = layout.checkpoint_key(prefix, identifier)
         records = [tables.checkpoints.get(transaction, key)]
-        sidecars = (
+        in_writes = (
+            key,
             layout.sidecar_key(layout.ARGUMENTS, key),
             layout.sidecar_key(layout.MEDIA, key),
         )
-        for writes in (key, *sidecars):
-            records += [data for _, data in tables.writes.scan(transaction, writes)]
+        for task_prefix in in_writes:
+            tasks = tables.writes.scan(transaction, task_prefix)
+            records += [data for _, data in tasks]
         for name in record.changed:
             version = record.channel_versions.get(name)
             value_key = layout.value_key(prefix, version, name)
@@ -191,15 +189,14 @@ class RetentionCollector:
             records.append(tables.values.get(transaction, key))
         return sum(len(data) for data in records if data is not None)
 
-    def _waits(self, transaction: Any, prefix: bytes, identifier: str) -> bool:
-        """Return whether a task of the checkpoint waits for an answer."""
-        records = self._tables.writes.scan(
-            transaction, layout.checkpoint_key(prefix, identifier)
-        )
-        tasks = [WritesRecord(*self._tables.fields_of(data)) for _, data in records]
-        return any(
-            name == INTERRUPT for task in tasks for name, _ in task.writes.values()
-        )
+    def _waits(self, transaction: Any, key: bytes) -> bool:
+        """Return whether a task of the checkpoint at *key* waits for an answer."""
+        for _, data in self._tables.writes.scan(transaction, key):
+            task = WritesRecord(*self._tables.fields_of(data))
+            channels = {channel for channel, _ in task.writes.values()}
+            if INTERRUPT in channels:
+                return True
+        return False
 
 
 # ---------------------------------------------------------------- deletion and copies
@@ -325,9 +322,8 @@ def forget_thread(tables: Tables, transaction: Any, thread_id: str) -> None:
     for namespace in tables.namespaces(transaction, thread_id):
         for table in tables.of_namespace:
             table.drop(transaction, namespace.prefix)
-        tables.threads.delete(
-            transaction, layout.namespace_key(thread_id, namespace.namespace)
-        )
+        key = layout.namespace_key(thread_id, namespace.namespace)
+        tables.threads.delete(transaction, key)
 
 
 def copy_thread(tables: Tables, transaction: Any, source: str, target: str) -> None:
@@ -336,14 +332,11 @@ def copy_thread(tables: Tables, transaction: Any, source: str, target: str) -> N
     Raises:
         ConfigurationError: *target* has checkpoints already.
     """
-    sources = [
-        record
-        for record in tables.namespaces(transaction, source)
-        if record.checkpoints
-    ]
-    if sources and any(
-        record.checkpoints for record in tables.namespaces(transaction, target)
-    ):
+    namespaces = tables.namespaces(transaction, source)
+    sources = [record for record in namespaces if record.checkpoints]
+    namespaces = tables.namespaces(transaction, target)
+    is_known = any(record.checkpoints for record in namespaces)
+    if sources and is_known:
         raise ConfigurationError(
             f"thread {target!r} already has checkpoints; copy to a new thread_id, or "
             "call delete_thread first"
@@ -395,9 +388,8 @@ def undo_calls(
     namespace = tables.namespace(transaction, address)
     if namespace is None or address.checkpoint_id is None:
         raise ConfigurationError(f"there is nothing to undo at {address}")
-    pending = tables.writes.scan(
-        transaction, layout.checkpoint_key(namespace.prefix, address.checkpoint_id)
-    )
+    prefix = layout.checkpoint_key(namespace.prefix, address.checkpoint_id)
+    pending = tables.writes.scan(transaction, prefix)
     tasks = {key: WritesRecord(*tables.fields_of(data)) for key, data in pending}
     chosen = {task.path for task in tasks.values() if task.task_id in calls}
     undone = _with_callers(chosen)
@@ -414,11 +406,8 @@ def undo_calls(
         else:
             continue
         tables.writes.put(transaction, key, tables.record_of(tuple(task)))
-    later = [
-        id
-        for id, _ in tables.newest_first(transaction, namespace)
-        if id > address.checkpoint_id
-    ]
+    newest_first = tables.newest_first(transaction, namespace)
+    later = [id for id, _ in newest_first if id > address.checkpoint_id]
     forget_checkpoints(tables, transaction, address, later)
 
 
@@ -445,12 +434,12 @@ def _with_answers_only(task: WritesRecord) -> WritesRecord:
 
 def _without_position(task: WritesRecord, codec: ValueCodec) -> WritesRecord:
     """Return the writes of a call without its position in the body that made it."""
-    _, data = task.writes.get(WRITES_IDX_MAP[CALLED], (CALLED, b""))
+    position = WRITES_IDX_MAP[CALLED]
+    _, data = task.writes.get(position, (CALLED, b""))
     fields = codec.decode(data, "a call") if data else None
     if fields is None:
         return task
     record = CallRecord(*fields)._replace(position=NOWHERE)
     changed = codec.encode(tuple(record), "a call")
-    return task._replace(
-        writes={**task.writes, WRITES_IDX_MAP[CALLED]: (CALLED, changed)}
-    )
+    writes = {**task.writes, position: (CALLED, changed)}
+    return task._replace(writes=writes)

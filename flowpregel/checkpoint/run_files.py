@@ -45,10 +45,10 @@ from flowpregel.checkpoint.layout import (
     CheckpointRecord,
     NamespaceRecord,
     SharedMetadata,
-    Tables,
     WritesRecord,
 )
 from flowpregel.checkpoint.records import codes_in
+from flowpregel.checkpoint.tables import Tables
 from flowpregel.errors import (
     ConfigurationError,
     StoreCorruptError,
@@ -145,8 +145,10 @@ class RunFileWriter:
             key: The key, with the number of the namespace in place of the prefix.
             payload: The payload.
         """
-        record = SealedRecords(table, "", self._seal).sealed(key, WHOLE, payload)
-        self._write(_FRAME.pack(_TABLES.index(table), len(key), len(record)))
+        records = SealedRecords(table, "", self._seal)
+        record = records.sealed(key, WHOLE, payload)
+        number = _TABLES.index(table)
+        self._write(_FRAME.pack(number, len(key), len(record)))
         self._write(key)
         self._write(record)
 
@@ -183,7 +185,8 @@ def new_file(path: str) -> Iterator[str]:
             draft = os.path.join(draft_folder, "run")
             # Other users must not read the values, so the file is created with this
             # mode.
-            os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+            os.close(os.open(draft, flags, 0o600))
             yield draft
             sync_path(draft)
             if os.path.lexists(path):

@@ -19,11 +19,11 @@ from flowpregel._core.records import Address
 from flowpregel.checkpoint.layout import (
     SIGNALS,
     NamespaceRecord,
-    Tables,
     checkpoint_key,
     digest,
     sidecar_key,
 )
+from flowpregel.checkpoint.tables import Tables
 from flowpregel.storage.records import after
 from flowpregel.storage.stores import KeyRange, Store, prefetcher
 

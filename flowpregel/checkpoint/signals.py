@@ -9,7 +9,20 @@ from __future__ import annotations
 from typing import Any
 
 from flowpregel._core.records import Address
-from flowpregel.checkpoint.layout import SIGNALS, Tables, digest, sidecar_key
+from flowpregel.checkpoint.layout import (
+    SIGNALS,
+    NamespaceRecord,
+    digest,
+    sidecar_key,
+)
+from flowpregel.checkpoint.tables import Tables
+
+
+def _signals_prefix(namespace: NamespaceRecord, name: str) -> bytes:
+    """Return the prefix of the keys of the signals with a name. The number of the
+    signal follows it.
+    """
+    return sidecar_key(SIGNALS, namespace.prefix) + digest(name)
 
 
 def send(
@@ -20,12 +33,16 @@ def send(
     The thread need not exist yet.
     """
     namespace = tables.ensure_namespace(transaction, Address(thread_id))
-    prefix = sidecar_key(SIGNALS, namespace.prefix) + digest(name)
-    signals = tables.writes.scan(transaction, prefix, backwards=True)
-    last, _ = next(signals, (prefix + bytes(8), b""))
-    number = 1 + int.from_bytes(last[len(prefix) :], "big")
+    prefix = _signals_prefix(namespace, name)
+    number = 1
+    newest_first = tables.writes.scan(transaction, prefix, backwards=True)
+    newest = next(newest_first, None)
+    if newest is not None:
+        newest_key, _ = newest
+        number += int.from_bytes(newest_key[len(prefix) :], "big")
+    key = prefix + number.to_bytes(8, "big")
     record = tables.record_of((data, None))
-    tables.writes.put(transaction, prefix + number.to_bytes(8, "big"), record)
+    tables.writes.put(transaction, key, record)
 
 
 def unreceived(
@@ -39,15 +56,15 @@ def unreceived(
     namespace = tables.namespace(transaction, Address(thread_id))
     if namespace is None:
         return None
-    first_free = None
-    prefix = sidecar_key(SIGNALS, namespace.prefix) + digest(name)
+    first_unreceived = None
+    prefix = _signals_prefix(namespace, name)
     for key, record in tables.writes.scan(transaction, prefix):
         data, received_by = tables.fields_of(record)
         if received_by == receiver:
             return key, data
-        if received_by is None and first_free is None:
-            first_free = key, data
-    return first_free
+        if received_by is None and first_unreceived is None:
+            first_unreceived = key, data
+    return first_unreceived
 
 
 def receive(
@@ -62,5 +79,6 @@ def receive(
     if signal is None:
         return None
     key, data = signal
-    tables.writes.put(transaction, key, tables.record_of((data, receiver)))
+    record = tables.record_of((data, receiver))
+    tables.writes.put(transaction, key, record)
     return data

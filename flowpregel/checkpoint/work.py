@@ -121,14 +121,16 @@ def work_from(
     if isinstance(called, tuple) and all(isinstance(part, str) for part in called[:4]):
         call_key = CallKey(*called[:4])._replace(files=_files_in(called))
     text = ""
+    node_name = None
+    if ran is not None:
+        text = ran.call
+        node_name = ran.name
     if call_key is not None:
         text = call_key.text
-    elif ran is not None:
-        text = ran.call
     is_call = bool(text)
     return Work(
         id=task_id,
-        name=text or (ran and ran.name),
+        name=text or node_name,
         address=address,
         step=step,
         ran=ran,
@@ -192,14 +194,16 @@ def status_of(saved: Saved, *, running: bool) -> Status:
     """Return the status of the thread whose newest checkpoint is *saved*."""
     tasks = work_of(saved)
     states = {work.state for work in tasks}
+    run_ends = {work.state for work in tasks if work.has_ended_run}
     newest = saved.checkpoint
+    position = QueuePosition.of(newest.metadata)
     return status_from(
         states,
         newest.source,
         newest.follows,
         running=running,
-        run_ends={work.state for work in tasks if work.has_ended_run},
-        is_enqueued=QueuePosition.of(newest.metadata) is not None,
+        run_ends=run_ends,
+        is_enqueued=position is not None,
     )
 
 

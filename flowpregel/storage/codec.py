@@ -527,8 +527,8 @@ def decoding_error(
     Args:
         error: The error that `PythonCodec` or the user's codec raised.
         label: The origin of the value, with which the message begins.
-        import_advice: The advice if a class cannot be imported. The default is to give
-            the new name of the class to the store.
+        import_advice: The advice if a class cannot be imported. By default, the caller
+            is advised to record the new name of the class in the store.
     """
     match error:
         case MissingClass(name=name):

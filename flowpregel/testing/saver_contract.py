@@ -240,23 +240,6 @@ class CommitRules(SaverHooks):
         assert (first_write,) == line.load(1).writes
         assert line.load(2).writes == ()
 
-    def test_a_large_write_is_read_with_its_value_after_its_superstep(
-        self,
-        line: Timeline,
-    ) -> None:
-        """A store may keep the value once for both records, but no reader sees that."""
-        value = "large" * 100
-        line.commit(1, {"a": 1})
-        pending = writes("t", 1, ("a", value)).writes
-        second = line.batch(2, {"a": value})
-        line.saver.commit([replace(second, writes=pending)])
-
-        first_write = PendingWrite(nth_task_id(1), "a", value)
-        assert (first_write,) == line.load(1).writes
-        history = line.saver.history(Address("t"))
-        assert [(), (first_write,)] == [saved.writes for saved in history]
-        assert line.load(2).checkpoint.values == {"a": value}
-
     def test_several_batches_are_kept_in_their_order(self, line: Timeline) -> None:
         numbers = range(1, 40)
         batches = [line.batch(number, {"a": number}) for number in numbers]

@@ -355,6 +355,23 @@ class ValueRules(SaverHooks):
 
         assert list(saver.namespaces()) == []
 
+    def test_a_large_write_is_read_with_its_value_after_its_superstep(
+        self,
+        line: Timeline,
+    ) -> None:
+        """A store may keep the value once for both records, but no reader sees that."""
+        value = "large" * 100
+        line.commit(1, {"a": 1})
+        pending = writes("t", 1, ("a", value)).writes
+        second = line.batch(2, {"a": value})
+        line.saver.commit([replace(second, writes=pending)])
+
+        first_write = PendingWrite(nth_task_id(1), "a", value)
+        assert (first_write,) == line.load(1).writes
+        history = line.saver.history(Address("t"))
+        assert [(), (first_write,)] == [saved.writes for saved in history]
+        assert line.load(2).checkpoint.values == {"a": value}
+
 
 class NameRules(SaverHooks):
     """Rules for names: threads, namespaces, channels and tasks may have any name, and

@@ -222,8 +222,8 @@ def scopes_of(scope: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
 FOR_PLUG_INS = (
     "flowpregel._core.tracing",
     "flowpregel._stores",
-    "flowpregel.checkpoint.layout",
     "flowpregel.checkpoint.leases",
+    "flowpregel.checkpoint.tables",
     "flowpregel.executors.base",
     "flowpregel.executors.cluster",
     "flowpregel.executors.processes.coordinator.task_pool",

@@ -9,7 +9,8 @@ import pytest
 
 from flowpregel import LMDBSaver, entrypoint, task
 from flowpregel._core.ids import call_path, caller_of
-from flowpregel.checkpoint.layout import Tables, WritesRecord, digest
+from flowpregel.checkpoint.layout import WritesRecord, digest
+from flowpregel.checkpoint.tables import Tables
 from flowpregel.storage.codec import PythonCodec
 
 THREAD = "big"

@@ -62,7 +62,7 @@ class PostgresTables(Tables):
         number: int = transaction.ask("SELECT nextval('flowpregel.numbers')")[0][0]
         return number.to_bytes(8, "big")
 
-    def note_checkpoint(
+    def look_ahead(
         self, transaction: Any, namespace: NamespaceRecord, checkpoint_id: str
     ) -> None:
         """Make the commit also report which of the key ranges that the next superstep

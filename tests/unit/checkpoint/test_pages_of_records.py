@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowpregel import entrypoint
-from flowpregel.checkpoint import layout
+from flowpregel.checkpoint import tables as store_tables
 from flowpregel.checkpoint.lmdb import LMDBSaver
 
 
@@ -22,7 +22,7 @@ def test_a_page_that_is_not_full_is_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: int, reads: int
 ) -> None:
     """No read finds out that nothing follows."""
-    monkeypatch.setattr(layout, "_AT_ONCE", 2)
+    monkeypatch.setattr(store_tables, "_AT_ONCE", 2)
     with LMDBSaver(tmp_path) as saver:
 
         @entrypoint(checkpointer=saver)
