@@ -27,32 +27,85 @@ class Watching:
             self.watched[fd] = read
 
 
+class Ends:
+    """The worker's ends of a link, and what the coordinator has read of it."""
+
+    def __init__(self) -> None:
+        self.near, self.far = socket.socketpair()
+        self.near.setblocking(False)
+        self._stdout, self.stdout = os.pipe()
+        self._stderr, self.stderr = os.pipe()
+        self.loop: Any = Watching()
+        self.printed: list[Frame] = []
+        connections: Any = SimpleNamespace(
+            link=self.near,
+            stdout=self._stdout,
+            stderr=self._stderr,
+            magic=1,
+            running_number=lambda: 7,
+        )
+        worker = SimpleNamespace(on_link_failed=lambda problem: None)
+        handlers = {protocol.PRINTED: lambda _, frame: self.printed.append(frame)}
+        self.link = CoordinatorLink(worker, self.loop, connections, handlers)
+        self.link.watch_pipes()
+
+    def read_stdout(self) -> None:
+        """Read the pipe, as the loop does when it is readable."""
+        self.loop.watched[self._stdout]()
+
+    def close_far(self) -> None:
+        """Close the worker's ends."""
+        self.far.close()
+        os.close(self.stdout)
+        os.close(self.stderr)
+
+    def close_near(self) -> None:
+        """Close the coordinator's ends."""
+        self.near.close()
+        os.close(self._stdout)
+        os.close(self._stderr)
+
+
 def test_a_worker_that_has_ended_is_not_read_again_when_its_output_is_written() -> None:
     """Its descriptors are closed by then, and other files may have their numbers."""
-    near, far = socket.socketpair()
-    near.setblocking(False)
-    pipes = [os.pipe(), os.pipe()]
-    (stdout, stdout_end), (stderr, stderr_end) = pipes
-    loop: Any = Watching()
-    connections: Any = SimpleNamespace(
-        link=near, stdout=stdout, stderr=stderr, magic=1, running_number=lambda: 7
-    )
-    printed: list[Frame] = []
-    worker = SimpleNamespace(on_link_failed=lambda problem: None)
-    handlers = {protocol.PRINTED: lambda _, frame: printed.append(frame)}
-    link = CoordinatorLink(worker, loop, connections, handlers)
-    link.watch_pipes()
-    link.pause_for_output()
-    os.write(stdout_end, b"last words")
-    far.close()
-    os.close(stdout_end)
-    os.close(stderr_end)
+    ends = Ends()
+    ends.link.pause_for_output()
+    os.write(ends.stdout, b"last words")
+    ends.close_far()
 
-    link.read_rest()
-    near.close()
-    os.close(stdout)
-    os.close(stderr)
-    link.resume_output()
+    ends.link.read_rest()
+    ends.close_near()
+    ends.link.resume_output()
 
-    assert [b"last words"] == [frame.body for frame in printed]
-    assert {} == loop.watched
+    assert [b"last words"] == [frame.body for frame in ends.printed]
+    assert {} == ends.loop.watched
+
+
+def test_a_character_that_arrives_in_two_parts_is_printed_as_one() -> None:
+    """A program prints as many bytes at once as its pipe has room for."""
+    ends = Ends()
+    data = "naïve → 😀".encode()
+
+    for byte in data:
+        os.write(ends.stdout, bytes([byte]))
+        ends.read_stdout()
+    ends.close_far()
+    ends.link.read_rest()
+
+    assert data == b"".join(frame.body for frame in ends.printed)
+    assert "naïve → 😀" == "".join(frame.body.decode() for frame in ends.printed)
+    ends.close_near()
+
+
+def test_the_beginning_of_a_character_at_the_end_of_all_output_is_not_lost() -> None:
+    """It is replaced, as any byte that is no text."""
+    ends = Ends()
+    os.write(ends.stdout, b"x\xe2\x82")
+    ends.read_stdout()
+    ends.close_far()
+
+    ends.read_stdout()
+
+    assert ["x", "\ufffd"] == [frame.body.decode() for frame in ends.printed]
+    ends.link.read_rest()
+    ends.close_near()

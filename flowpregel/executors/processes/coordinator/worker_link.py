@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 import time
+from codecs import getincrementaldecoder
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -43,6 +44,7 @@ from flowpregel.executors.processes.wire.protocol import (
 )
 
 CLOSED_LINK: Final = "it closed its link"
+_new_decoder: Final = getincrementaldecoder("utf-8")
 
 
 class CoordinatorLink:
@@ -76,6 +78,10 @@ class CoordinatorLink:
         self._pipes = {connections.stdout: 0, connections.stderr: STDERR}
         """The open pipes (the worker's stdout and stderr), each with the flags for the
         frames that are made from its bytes.
+        """
+        self._decoders = {fd: _new_decoder("replace") for fd in self._pipes}
+        """The decoders of the text on the pipes. A decoder keeps the beginning of a
+        character whose other bytes have not arrived.
         """
         self.paused_for: Mailbox | None = None
         """The run for which the link is left unread, because the run has too many
@@ -228,10 +234,11 @@ class CoordinatorLink:
             return
         except OSError:
             data = b""
-        if data:
+        text = self._decoders[fd].decode(data, final=not data)
+        if text:
             number = self._connections.running_number()
-            printed = Frame(PRINTED, self._pipes[fd], number, data)
+            printed = Frame(PRINTED, self._pipes[fd], number, text.encode())
             self._handlers[PRINTED](self._worker, printed)
-        else:
+        if not data:
             self._loop.watch(fd)
             del self._pipes[fd]
