@@ -4,13 +4,10 @@ them.
 
 from __future__ import annotations
 
-import mmap
 import os
 import signal
-import sys
 import threading
 import time
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -105,26 +102,6 @@ def test_short_tasks_go_together_and_all_but_the_first_need_a_token(
     for order in orders:
         worker.end_task(order)
     assert [Returned] * 5 == [type(events.outcome(job)) for job in jobs]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the size of a pipe is Linux's")
-def test_many_tasks_are_sent_though_the_pipe_for_tokens_is_small(
-    pool_of: PoolMaker,
-) -> None:
-    """The system gives a user who has many pipes no more than a page for each."""
-    pool, events = pool_of(1), Events()
-    pool.pool.worker_class.token_bytes = mmap.PAGESIZE
-    worker = idle_worker(pool, events)
-    jobs = [job_of() for _ in range(3_000)]
-
-    pool.start(jobs, events)
-    for _ in jobs:
-        order = worker.order()
-        with suppress(BlockingIOError):
-            os.read(worker.tokens, protocol.TOKEN.size)
-        worker.end_task(order)
-
-    assert [Returned] * len(jobs) == [type(events.outcome(job)) for job in jobs]
 
 
 def test_code_goes_to_a_worker_once(pool_of: PoolMaker) -> None:

@@ -1,0 +1,37 @@
+"""The pipe with the start permissions (tokens) of tasks: the test plays the worker."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from contextlib import suppress
+
+import pytest
+
+from flowpregel._core.records import Returned
+from flowpregel.executors.processes.wire import protocol
+from tests.unit.executors.quick_pools import Events, PoolMaker, job_of
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the size of a pipe is Linux's")
+def test_many_tasks_are_sent_though_the_pipe_for_tokens_is_small(
+    pool_of: PoolMaker,
+) -> None:
+    """The system gives a user who has many pipes no more than a page for each."""
+    pool, events = pool_of(1), Events()
+    pool.pool.worker_class.token_bytes = mmap.PAGESIZE
+    pool.start([first := job_of()], events)
+    worker = pool.worker().ready()
+    worker.run()
+    events.value(first)
+    jobs = [job_of() for _ in range(3_000)]
+
+    pool.start(jobs, events)
+    for _ in jobs:
+        order = worker.order()
+        with suppress(BlockingIOError):
+            os.read(worker.tokens, protocol.TOKEN.size)
+        worker.end_task(order)
+
+    assert [Returned] * len(jobs) == [type(events.outcome(job)) for job in jobs]
