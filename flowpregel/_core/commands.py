@@ -205,16 +205,16 @@ def name_of(target: Any) -> str:
         getattr(called, "__name__", None),
         getattr(called, "name", None),
     )
-    return next(
-        (name for name in names if name and isinstance(name, str)),
-        type(called).__name__,
-    )
+    for name in names:
+        if name and isinstance(name, str):
+            return name
+    return type(called).__name__
 
 
 def injections_of(target: Any, takes_input: bool) -> tuple[Injection, ...]:
     """Return the parameters of *target* that the run fills in by name."""
     try:
-        parameters = [*signature_of(target).parameters.values()]
+        parameters = list(signature_of(target).parameters.values())
     except (TypeError, ValueError):
         return ()
     injections = []

@@ -232,7 +232,8 @@ def _digests_with_fewer_fields(call: Call) -> Iterator[str]:
     """
     if call.node.home.endswith(".map"):
         _, items = call.arguments.args
-        spelled: Spelled = tuple(zip(*items, strict=True)), {}
+        columns = tuple(zip(*items, strict=True))
+        spelled: Spelled = columns, {}
     else:
         spelled = spelled_by_node(call.node, call.arguments)
     args, kwargs = spelled

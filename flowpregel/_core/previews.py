@@ -126,8 +126,10 @@ def argument_fields(
         args: The positional arguments.
         kwargs: The keyword arguments.
     """
-    others = map(str, range(len(node.parameters), len(args)))
-    arguments = dict(zip((*node.parameters, *others), args, strict=False))
+    # Arguments in ``*args`` are named by their positions.
+    positions = range(len(node.parameters), len(args))
+    names = (*node.parameters, *map(str, positions))
+    arguments = dict(zip(names, args, strict=False))
     arguments.update(kwargs)
     fields: dict[str, Field] = {}
     for name, value in islice(arguments.items(), MOST_FIELDS):
@@ -242,13 +244,17 @@ def _array_field(value: Any) -> Field:
     kind = type(value)
     shape = getattr(value, "shape", None) if hasattr(kind, "shape") else None
     if not isinstance(shape, tuple):
-        return [outlined(value)[: 2 * LONGEST_FIELD]]
+        outline = outlined(value)
+        return [outline[: 2 * LONGEST_FIELD]]
     if not shape and hasattr(kind, "item"):
         number = value.item()
-        return _field_value(number) if type(number) in _PLAIN else [str(number)[:80]]
+        if type(number) in _PLAIN:
+            return _field_value(number)
+        return [str(number)[:LONGEST_FIELD]]
     lengths = " x ".join(f"{length:,}" for length in shape)
     dtype = getattr(value, "dtype", "") if hasattr(kind, "dtype") else ""
-    return [f"<{kind.__name__} {lengths} {dtype}".strip()[:LONGEST_FIELD] + ">"]
+    text = f"<{kind.__name__} {lengths} {dtype}".strip()
+    return [text[:LONGEST_FIELD] + ">"]
 
 
 def arguments_preview(task: Task) -> bytes:
@@ -480,7 +486,8 @@ def pack_media(media: Iterable[Media]) -> bytes:
         return b""
     head = [[title, kind, len(data)] for title, kind, data in items]
     line = encode_json(head).encode(errors="replace")
-    return b"".join((line, b"\n", *(data for _, _, data in items)))
+    contents = b"".join(data for _, _, data in items)
+    return line + b"\n" + contents
 
 
 def unpack_media(packed: bytes) -> list[Media]:

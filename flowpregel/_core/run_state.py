@@ -20,7 +20,7 @@ A checkpoint is made from `RunState` alone. It stores the values of the channels
 ``unsaved``, and the versions of all channels. While tasks run, channels do not change,
 so the state of a running superstep is that of the checkpoint.
 
-Attempts to apply a barrier that may fail work on a copy: `RunState.copy` copies the
+A barrier that may fail is applied to a copy of the state. `RunState.copy` copies the
 channels that may change, and shares the others.
 """
 
@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 from flowpregel._core.program import Keys, Program
 from flowpregel._core.records import Delta, DeltaHistory, Saved, Version
@@ -116,16 +116,13 @@ class RunState:
         for name in changing:
             channels[name] = channels[name].copy()
             channels[name].key = name
-        return RunState(
-            channels,
-            dict(self.versions),
-            dict(self.seen),
-            self.newest,
-            set(self.available),
-            dict(self.updates_since_snapshot),
-            self.updated,
-            self.unsaved,
-            self.previous,
+        return replace(
+            self,
+            channels=channels,
+            versions=dict(self.versions),
+            seen=dict(self.seen),
+            available=set(self.available),
+            updates_since_snapshot=dict(self.updates_since_snapshot),
         )
 
 
@@ -148,12 +145,20 @@ def load_state(program: Program, saved: Saved) -> RunState:
     if program.migrate is not None:
         values = program.migrate(dict(values))
     versions = dict(checkpoint.channel_versions)
-    known = (*versions.values(), *saved.newest_versions)
-    newest: Version | None = max(cast("Any", known), default=None)
-    state = RunState({}, versions, dict(checkpoint.versions_seen), newest)
+    known: Any = (*versions.values(), *saved.newest_versions)
+    state = RunState(
+        channels={},
+        versions=versions,
+        seen=dict(checkpoint.versions_seen),
+        newest=max(known, default=None),
+    )
     for name, declared in program.channels.items():
-        history = None if name in values else saved.deltas.get(name)
-        stored = values.get(name, MISSING) if history is None else history.seed
+        history: DeltaHistory | None = None
+        stored = values.get(name, MISSING)
+        if name not in values:
+            history = saved.deltas.get(name)
+        if history is not None:
+            stored = history.seed
         channel = declared.from_checkpoint(stored)
         channel.key = name
         if history is not None:

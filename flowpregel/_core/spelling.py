@@ -108,17 +108,16 @@ def spelling_of(function: Any) -> Spelling:
 
 
 def _spelling(signature: inspect.Signature) -> Spelling:
-    positional = [
-        parameter
-        for parameter in signature.parameters.values()
-        if parameter.kind in _POSITIONAL
-    ]
-    defaults = [
-        parameter.default
-        for parameter in positional
-        if parameter.default is not parameter.empty
-    ]
-    return Spelling(signature, len(positional) - len(defaults), tuple(defaults))
+    plain = 0
+    defaults: list[Any] = []
+    for parameter in signature.parameters.values():
+        if parameter.kind not in _POSITIONAL:
+            continue
+        if parameter.default is parameter.empty:
+            plain += 1
+        else:
+            defaults.append(parameter.default)
+    return Spelling(signature, plain, tuple(defaults))
 
 
 def _spelled(args: tuple[Any, ...], bound: inspect.BoundArguments) -> Spelled:
