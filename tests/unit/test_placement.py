@@ -80,6 +80,7 @@ def run(host: RemoteHost, *needs: Needs | None, is_waiting: bool = False) -> Non
         host.batches[number] = RemoteBatch(number, host, [running])
         if is_waiting:
             running.execution.calls.add(1)
+            running.execution.worker.callers.add(running.execution.number)
 
 
 def plan_of(

@@ -72,7 +72,9 @@ def test_only_short_tasks_go_ahead_of_time() -> None:
 def test_a_batch_whose_task_waits_for_others_takes_no_place() -> None:
     """Those that it waits for may need it."""
     hosts = hosts_of(a=1)
-    give(hosts["a"]).tasks[0].execution.calls.add(1)
+    batch = give(hosts["a"])
+    batch.tasks[0].execution.calls.add(1)
+    batch.callers.add(0)
 
     assert hosts["a"] is hosts.next_for(queue_of(1, inf))
 
@@ -161,7 +163,9 @@ def test_the_last_slot_stays_while_a_task_waits_for_others() -> None:
     """The task needs it again afterwards."""
     host = hosts_of(a=2)["a"]
     assert 0 == host.needed_slots
-    give(host).tasks[0].execution.calls.add(1)
+    caller = give(host)
+    caller.tasks[0].execution.calls.add(1)
+    caller.callers.add(0)
     assert 1 == host.needed_slots
 
 

@@ -652,7 +652,13 @@ class RemoteBatch:
     @property
     def is_waiting(self) -> bool:
         """True if a task of the batch waits for its calls."""
-        return any(task.execution.calls for task in self.tasks.values())
+        # This is asked in each turn of the loop, so a batch of many tasks without calls
+        # must not be searched.
+        for number in self.callers:
+            task = self.tasks.get(number)
+            if task is not None and task.execution.calls:
+                return True
+        return False
 
     @property
     def load(self) -> WorkerLoad:
