@@ -300,9 +300,6 @@ class SQLiteDatabase:
             self._create()
         if not (self._options.trust or self._options.trusts_all):
             files.refuse_others_files(self.path)
-        if not self.readonly:
-            self._handles.lock = files.write_lock(self.path)
-            make_ballast(files.locks_of(self.path))
         deadline = time.monotonic() + self._timeout
         while not self._accepts_header():
             # All connections to the store must be closed first, including those of this
@@ -318,6 +315,11 @@ class SQLiteDatabase:
                 # itself. So this process waits and tries again.
                 raise_pending_interrupts()
                 time.sleep(_PAUSE)
+        if not self.readonly:
+            # The folder of the locks is created only after the header was accepted, so
+            # that no folder is left beside a file that is no store of ours.
+            self._handles.lock = files.write_lock(self.path)
+            make_ballast(files.locks_of(self.path))
         self._inode = os.stat(self.path).st_ino
         if self._options.check_pages:
             self._check_all()

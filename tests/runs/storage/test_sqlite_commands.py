@@ -176,3 +176,15 @@ def test_the_url_of_a_folder_is_answered_with_its_path(tmp_path: Path) -> None:
     refused = command("ls", "--store", f"sqlite:///{tmp_path}", exit_code=Code.STORE)
 
     assert "for a store in a folder, write the path without sqlite:///" in refused
+
+
+def test_a_file_that_is_no_store_gets_no_folder_of_locks(tmp_path: Path) -> None:
+    file = tmp_path / "job.py"
+    file.write_text("numbers = [1, 2, 3]\n" * 100)
+
+    shown = command(
+        "rm", "a", "--yes", "--store", f"sqlite:///{file}", exit_code=Code.STORE
+    )
+
+    assert "is not an SQLite database" in shown
+    assert [file] == [*tmp_path.iterdir()]
