@@ -101,11 +101,11 @@ def _equal_call(
     number: int,
 ) -> Sequence[Write]:
     """Return the recorded writes of the call with this *number* among equal calls."""
-    task_id = _id_of_equal(run, caller, group, number)
+    task_id = id_of_equal(run, caller, group, number)
     return recorded_writes(run, caller.attempt.body, task_id)
 
 
-def _id_of_equal(
+def id_of_equal(
     run: Run,
     caller: Task,
     group: CallGroup,
@@ -184,7 +184,7 @@ def _with_fewer_fields(
     sequence = caller.attempt.body.sequence
     number = sequence.occurrences[record.name, record.arguments] - 1
     for arguments in _digests_with_fewer_fields(call):
-        task_id = _id_of_equal(run, caller, (record.name, arguments), number)
+        task_id = id_of_equal(run, caller, (record.name, arguments), number)
         writes = recorded_writes(run, caller.attempt.body, task_id)
         recorded = record_in(writes)
         if recorded is None or not finished_writes(writes):

@@ -21,7 +21,8 @@ input of the body has changed
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from flowpregel import errors
 from flowpregel._core import ids
@@ -29,9 +30,10 @@ from flowpregel._core.body_calls import BodyCalls
 from flowpregel._core.chunks import ItemOutcomes
 from flowpregel._core.determinism import check_determinism, report_change
 from flowpregel._core.effects import Call
+from flowpregel._core.equal_calls import CallGroup
 from flowpregel._core.files import USED_FILE
 from flowpregel._core.ids import CODE_DIGITS, CallRecord
-from flowpregel._core.lookup import find_recorded, recorded_writes
+from flowpregel._core.lookup import find_recorded, id_of_equal, recorded_writes
 from flowpregel._core.provenance import code_of_node
 from flowpregel._core.records import (
     CALLED,
@@ -281,3 +283,70 @@ def count_unreplayed(run: Run, tasks: Sequence[Task]) -> None:
         body: BodyCalls | None = task.attempt.body
         if body is not None:
             report.unreplayed -= body.replayed
+
+
+def end_replay(run: Run, tasks: Sequence[Task]) -> None:
+    """Count the recorded calls that the bodies of *tasks*, whose code or input has
+    changed, did not make again, and drop the failures among them.
+    """
+    if run.replay.report.is_changed:
+        count_unreplayed(run, tasks)
+    _forget_unreplayed_failures(run, tasks)
+
+
+def _forget_unreplayed_failures(run: Run, tasks: Sequence[Task]) -> None:
+    """Drop the recorded failures of calls that the bodies of *tasks* did not make again
+    in their last attempts.
+
+    An earlier body had caught these failures. They are not failures of the run any
+    more, and if a later body makes such a call, the call is tried again.
+    """
+    failed = _recorded_failures(run)
+    if not failed or not run.replay.reuses_writes:
+        return
+    recorded: Counter[CallGroup] = Counter()
+    for record in run.replay.recorded_calls():
+        recorded[record.name, record.arguments] += 1
+    for task in tasks:
+        # A body that ended in an earlier run has made no calls in this one.
+        if task.attempt.span is None:
+            continue
+        for task_id in _unreplayed_ids(run, task, recorded):
+            if task_id in failed:
+                position = max(0, failed[task_id].position)
+                path = ids.call_path(task.path, position)
+                run.store_writes(task_id, path, FORGOTTEN)
+
+
+def _unreplayed_ids(
+    run: Run, caller: Task, recorded: Counter[CallGroup]
+) -> Iterator[str]:
+    """Yield the ids that recorded calls have if *caller* made them in an earlier run,
+    but not in this one.
+
+    Args:
+        run: The run.
+        caller: The task whose body has ended.
+        recorded: The number of recorded calls in each group of equal calls.
+    """
+    body: BodyCalls | None = caller.attempt.body
+    occurrences = {} if body is None else body.sequence.occurrences
+    for group, count in recorded.items():
+        for number in range(occurrences.get(group, 0), count):
+            yield id_of_equal(run, caller, group, number)
+
+
+def _recorded_failures(run: Run) -> dict[str, CallRecord]:
+    """Return the recorded calls that failed, by task id, without chunks of `map`, whose
+    records include results.
+    """
+    failed: dict[str, CallRecord] = {}
+    for task_id, writes in run.replay.pending.items():
+        values = dict(writes)
+        record = record_in(writes)
+        if values.get(ERROR) is None or SAVED in values or record is None:
+            continue
+        # A call that was cancelled has not failed.
+        if not isinstance(values[ERROR], errors.TaskCancelled):
+            failed[task_id] = record
+    return failed

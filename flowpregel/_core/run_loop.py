@@ -15,7 +15,7 @@ from flowpregel._core.barrier import barrier_of, breaks_before, changing, plan
 from flowpregel._core.effects import CacheStore, Steps
 from flowpregel._core.program import Options, Program
 from flowpregel._core.provenance import replay_notices
-from flowpregel._core.recorded_calls import count_unreplayed
+from flowpregel._core.recorded_calls import end_replay
 from flowpregel._core.records import (
     DRAWING,
     DURABILITY,
@@ -193,8 +193,8 @@ def _end_step(run: Run, superstep: Superstep) -> Steps:
         raise failure
     if superstep.end.is_paused:
         return (yield from _stop_at_questions(run, tasks))
-    if run.replay.report.is_changed:
-        count_unreplayed(run, tasks)
+    if run.replay.report.is_changed or run.options.adopts_input:
+        end_replay(run, tasks)
     outputs = barrier_of(tasks)
     before = run.state
     if run.outbox.is_deferred:

@@ -7,6 +7,7 @@ import re
 import shlex
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +289,107 @@ def test_a_failed_call_of_an_input_that_was_replaced_is_not_counted(
     assert ("done", "done") == (listed["short"], shown["situation"])
     assert ["flow", "work(1)", "work(2)", "work(3)"] == sorted(names)
     assert "try" not in cli("show", "adopts").stdout
+
+
+@pytest.mark.filterwarnings("ignore::flowpregel.errors.RunNotice")
+@pytest.mark.parametrize(
+    ("adopted", "short"),
+    [([1, 2, 3], "done"), ([], "done"), ([2, 0], "done, 1 failed")],
+)
+def test_a_caught_failure_is_counted_only_if_the_new_input_makes_the_call(
+    cli: Cli, tmp_path: Path, adopted: list[int], short: str
+) -> None:
+    @task(executor="inline")
+    def work(n: int) -> int:
+        return 6 // n
+
+    with LMDBSaver(tmp_path / "store") as saver:
+
+        @entrypoint(checkpointer=saver)
+        def flow(numbers: list[int]) -> int:
+            total = 0
+            for number in numbers:
+                with suppress(ZeroDivisionError):
+                    total += work(number).result()
+            return total
+
+        assert 6 == flow.run([1, 0], id="adopts")
+        flow.run(adopted, id="adopts", adopt=True)
+
+    (listed,) = json.loads(cli("ls", "--json").stdout)
+    shown = json.loads(cli("show", "adopts", "--json").stdout)
+    names = [each["name"] for each in shown["tasks"]]
+
+    assert short == listed["short"]
+    assert (0 in adopted) == ("work(0)" in names)
+
+
+@pytest.mark.filterwarnings("ignore::flowpregel.errors.RunNotice")
+def test_a_caught_failure_that_the_run_no_longer_has_is_tried_again(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """If a later input needs the call again, the call runs again."""
+    is_broken = [True]
+
+    @task(executor="inline")
+    def work(n: int) -> int:
+        if n == 0 and is_broken[0]:
+            raise ValueError("broken")
+        return n + 1
+
+    with LMDBSaver(tmp_path / "store") as saver:
+
+        @entrypoint(checkpointer=saver)
+        def flow(numbers: list[int]) -> int:
+            total = 0
+            for number in numbers:
+                with suppress(ValueError):
+                    total += work(number).result()
+            return total
+
+        assert 2 == flow.run([1, 0], id="adopts")
+        is_broken[0] = False
+        assert 2 == flow.run([1], id="adopts", adopt=True)
+        assert 3 == flow.run([1, 0], id="adopts", adopt=True)
+
+    (listed,) = json.loads(cli("ls", "--json").stdout)
+    assert "done" == listed["short"]
+
+
+@pytest.mark.filterwarnings("ignore::flowpregel.errors.RunNotice")
+def test_a_caught_failure_of_another_node_is_counted_after_an_edit(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """The edited node makes other calls, but this failure is not one of its own."""
+
+    @task(executor="inline")
+    def work(n: int) -> int:
+        return 6 // n
+
+    def careful(state: State) -> State:
+        with suppress(ZeroDivisionError):
+            work(0).result()
+        return {"n": 1}
+
+    def broken(state: State) -> State:
+        work(1).result()
+        raise ValueError("broken")
+
+    def repaired(state: State) -> State:
+        return {"log": str(work(2).result())}
+
+    def graph(other: Callable[[State], State]) -> Any:
+        graph = StateGraph(State).add_node("careful", careful).add_node("other", other)
+        graph.add_edge(START, "careful").add_edge(START, "other")
+        return graph.compile(checkpointer=saver, executor="inline")
+
+    with LMDBSaver(tmp_path / "store") as saver:
+        with pytest.raises(ValueError, match="broken"):
+            graph(broken).invoke({"log": ""}, thread_id="graph")
+        graph(repaired).invoke(None, thread_id="graph")
+
+    (listed,) = json.loads(cli("ls", "--json").stdout)
+    assert "done, 1 failed" == listed["short"]
 
 
 def test_a_graph_that_used_up_its_supersteps_is_not_called_an_error_of_a_call(
