@@ -313,9 +313,9 @@ class RunList:
 
     def __init__(self, reader: StoreReader) -> None:
         self._reader = reader
-        self._began: dict[str, tuple[int, int, str]] = {}
-        """The time of the newest checkpoint, and the beginning and input of the last
-        run, by thread.
+        self._began: dict[str, tuple[tuple[int, Status], int, str]] = {}
+        """The time of the newest checkpoint and the status, with which the entry is
+        valid, and the beginning and input of the last run, by thread.
         """
         self._pauses = PausedRuns()
         """The paused runs at the last request."""
@@ -557,8 +557,11 @@ class RunList:
 
     def _beginning(self, row: RunRow) -> tuple[int, str]:
         """Return the time at which a thread's last run began, and its input."""
+        # A run that resumes with another input has a new status, but no new checkpoint
+        # before it ends.
+        state = row.updated, row.status
         known = self._began.get(row.thread_id)
-        if known is not None and known[0] == row.updated:
+        if known is not None and known[0] == state:
             return known[1:]
         beginning = self._reader.beginning(row.thread_id)
         began = row.created
@@ -568,7 +571,7 @@ class RunList:
             run_input = beginning.input
             if beginning.was_enqueued and row.status != "enqueued":
                 began = first_call(self._reader, row.thread_id) or began
-        self._began[row.thread_id] = (row.updated, began, run_input)
+        self._began[row.thread_id] = (state, began, run_input)
         return began, run_input
 
     def _details_of(self, row: RunRow, counting: Counting) -> tuple[_RunDetails, bool]:

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowpregel._core.records import DRAWING, Address, Saved
+from flowpregel._core.records import DRAWING, RUN_TASK_ID, Address, Saved
 from flowpregel._inspection.preview import (
     PreviewLimits,
     by_public_name,
@@ -18,7 +18,12 @@ from flowpregel._inspection.preview import (
 from flowpregel._text import size_text
 from flowpregel.checkpoint.base import QUEUE
 from flowpregel.checkpoint.labels import INPUT, METADATA
-from flowpregel.checkpoint.layout import STORED
+from flowpregel.checkpoint.layout import (
+    STORED,
+    WritesRecord,
+    checkpoint_key,
+    digest,
+)
 from flowpregel.checkpoint.queue import QueuePosition
 from flowpregel.checkpoint.reader import Reader
 
@@ -63,7 +68,9 @@ class RunBeginning(NamedTuple):
     was_enqueued: bool
     """True if the run was enqueued then, and began some time later."""
     input: str
-    """The input of the run in short."""
+    """The input of the run in short. If the run was resumed with another input, it is
+    the newest one.
+    """
 
 
 class StepValues(NamedTuple):
@@ -180,9 +187,13 @@ class StepReader:
         def find(transaction: Any) -> tuple[CheckpointRecord, bytes] | None:
             """Return the first checkpoint, and the input in its encoded form."""
             records = self._newest_first(transaction, namespace)
-            for _, record in islice(records, _MOST_SEARCHED):
+            for checkpoint_id, record in islice(records, _MOST_SEARCHED):
                 if record.source == "input":
-                    return record, self._input_data(transaction, namespace, record)
+                    adopted = self._adopted_input_data(
+                        transaction, namespace, checkpoint_id
+                    )
+                    first_data = self._input_data(transaction, namespace, record)
+                    return record, adopted or first_data
             return None
 
         first: tuple[CheckpointRecord, bytes] | None = self._tables.read(find)
@@ -208,6 +219,34 @@ class StepReader:
             return False
         position = self._tables.codec.decode(data, METADATA)
         return QueuePosition.of({QUEUE: position}) is not None
+
+    def _adopted_input_data(
+        self,
+        transaction: Any,
+        namespace: NamespaceRecord,
+        checkpoint_id: str,
+    ) -> bytes | None:
+        """Return the encoded input that a resumed run of a workflow got in place of the
+        first one, or None if there is none.
+
+        The resumed run has stored it as a write on the run's first checkpoint.
+
+        Args:
+            transaction: The transaction.
+            namespace: The namespace of the run.
+            checkpoint_id: The id of the run's first checkpoint.
+        """
+        key = checkpoint_key(namespace.prefix, checkpoint_id) + digest(RUN_TASK_ID)
+        data = self._tables.writes.get(transaction, key)
+        if data is None:
+            return None
+        record = WritesRecord(*self._tables.fields_of(data))
+        newest: bytes | None = None
+        for position in sorted(record.writes):
+            channel, value = record.writes[position]
+            if channel == INPUT:
+                newest = value
+        return newest
 
     def _input_data(
         self,

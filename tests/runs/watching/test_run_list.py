@@ -192,6 +192,20 @@ def test_a_run_that_began_again_took_as_long_as_its_last_time(tmp_path: Path) ->
     assert ("[1]", "[1, 1]") == (before.input, after.input)
 
 
+@pytest.mark.filterwarnings("ignore::flowpregel.errors.RunNotice")
+def test_a_run_that_was_resumed_with_other_input_has_the_newest(tmp_path: Path) -> None:
+    with LMDBSaver(tmp_path) as saver:
+        flow = total.copy({"checkpointer": saver})
+        flow.run([1], id="adopts")
+        with opened(str(tmp_path)) as runs:
+            inputs = [runs.page(RunQuery(), 0).runs[0].input]
+            for numbers in ([1, 1], [3]):
+                flow.run(numbers, id="adopts", adopt=True)
+                inputs.append(runs.page(RunQuery(), 0).runs[0].input)
+
+    assert ["[1]", "[1, 1]", "[3]"] == inputs
+
+
 @pytest.mark.parametrize(
     ("query", "error"),
     [
