@@ -9,6 +9,9 @@
     waiting   ################:       :             no call runs, and some wait
     body                              :######       no call runs or waits
 
+A run that was killed and resumed has a gap before its body begins for the last time.
+In the gap, no call ran or waited, and this time is that of *stopped*.
+
 The number of cores of a run is the greatest number of calls that ran at the same time
 in worker processes. The critical path begins with the call that ended last: before each
 call comes the call that ended last before this call was planned, because the body may
@@ -122,10 +125,15 @@ class TimeUse:
     """The time in which no call ran or waited, because the body itself ran, or between
     two supersteps.
     """
+    stopped: float
+    """The time in which no call ran or waited before the body began for the last time:
+    no process had the run, or an earlier attempt of the body ran, whose times are not
+    recorded.
+    """
     cores: int
     """The greatest number of calls that ran at a time in worker processes."""
     idle: float
-    """The total idle time of all cores."""
+    """The total idle time of all cores, without *stopped*."""
     idle_while_waiting: float
     """The part of *idle* in which calls waited."""
     median_wait: float
@@ -223,6 +231,7 @@ def time_use(rows: Iterable[CallRow]) -> TimeUse | None:
         busy=phases.busy,
         waiting=phases.waiting,
         body=phases.body,
+        stopped=phases.stopped,
         cores=phases.cores,
         idle=phases.idle,
         idle_while_waiting=phases.idle_while_waiting,
@@ -323,6 +332,7 @@ class _Phases:
     busy: float = 0.0
     waiting: float = 0.0
     body: float = 0.0
+    stopped: float = 0.0
     cores: int = 0
     idle: float = 0.0
     idle_while_waiting: float = 0.0
@@ -333,21 +343,14 @@ def _phases(spans: Sequence[_Span], bodies: Sequence[_Span]) -> _Phases:
 
     Args:
         spans: The calls.
-        bodies: The tasks that made calls. A run that was stopped and resumed has a gap
-            before its body begins again, which is only part of the total time.
+        bodies: The tasks that made calls.
     """
     changes = sorted(_changes(spans))
     phases = _Phases(cores=_most_in_workers(changes))
     first = changes[0].at
     last = changes[-1].at
-    body_begin = min(
-        (body.began for body in bodies),
-        default=first,
-    )
-    body_end = max(
-        (body.ended for body in bodies),
-        default=last,
-    )
+    body_begin = min((body.began for body in bodies), default=first)
+    body_end = max((body.ended for body in bodies), default=last)
     begin = min(first, body_begin)
     end = max(last, body_end)
     phases.total = (end - begin) / _SECOND
@@ -364,8 +367,10 @@ def _phases(spans: Sequence[_Span], bodies: Sequence[_Span]) -> _Phases:
             phases.waiting += seconds
         else:
             body_moment = max(moment, body_begin)
-            body_time = max(0, change.at - body_moment)
-            phases.body += body_time / _SECOND
+            body_time = max(0, change.at - body_moment) / _SECOND
+            phases.body += body_time
+            phases.stopped += seconds - body_time
+            seconds = body_time
         idle = (phases.cores - in_workers) * seconds
         phases.idle += idle
         if waiting:

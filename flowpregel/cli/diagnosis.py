@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 _MOST_KINDS = 10
 """The number of kinds of errors that are printed."""
+_LEAST_STOPPED = 0.01
+"""The seconds above which the time of a stopped run is printed. A shorter time is only
+the difference between two clocks.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,8 +187,12 @@ def _phase_lines(use: TimeUse) -> Iterator[str]:
     )
     for seconds, words in parts:
         yield f"  {_share(seconds, use.total)}  {duration_text(seconds)}: {words}"
+    if use.stopped > _LEAST_STOPPED:
+        words = "the run was stopped or waited, or its body ran before it was resumed"
+        share = _share(use.stopped, use.total)
+        yield f"  {share}  {duration_text(use.stopped)}: {words}"
     if use.cores:
-        whole = use.cores * use.total
+        whole = use.cores * (use.total - use.stopped)
         idle = f"{duration_text(use.idle)} of {use.cores:,} cores were idle"
         waiting = duration_text(use.idle_while_waiting)
         yield f"  {_share(use.idle, whole)}  {idle}, {waiting} while calls waited"

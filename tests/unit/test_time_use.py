@@ -8,6 +8,7 @@ import pytest
 
 from flowpregel._inspection.call_rows import CallRow
 from flowpregel._inspection.time_use import TimeUse, time_use
+from flowpregel.cli.diagnosis import time_parts
 from tests.unit.test_error_kinds import row_of
 
 BEGIN = 10**18
@@ -48,6 +49,7 @@ def test_each_moment_is_counted_once() -> None:
     assert 2 == use.cores
     assert 11 == pytest.approx(use.idle)
     assert 4 == pytest.approx(use.idle_while_waiting)
+    assert 0 == use.stopped
     assert 2 == pytest.approx(use.median_wait)
 
 
@@ -64,6 +66,12 @@ def test_the_time_in_which_no_process_ran_is_not_that_of_the_body() -> None:
 
     assert 86_403 == pytest.approx(use.total)
     assert (2, 2) == pytest.approx((use.busy, use.body))
+    assert 86_399 == pytest.approx(use.stopped)
+    assert 2 == pytest.approx(use.idle)
+    lines = [line for line in time_parts(use) if isinstance(line, str)]
+    assert any(
+        line.startswith("  100%  23 h 59 min: the run was stopped") for line in lines
+    )
 
 
 def test_the_critical_path_follows_the_calls_that_others_waited_for() -> None:

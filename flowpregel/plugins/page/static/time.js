@@ -68,11 +68,12 @@ export function timeView({ run, linkOf }) {
 }
 
 function phases(use) {
-  const whole = use.cores * use.total;
+  const whole = use.cores * (use.total - use.stopped);
   const parts = [
     ["Calls ran", use.busy, use.total, "running"],
     ["Only waited for a worker", use.waiting, use.total, "waiting"],
     ["Body, or between supersteps", use.body, use.total, "unfinished"],
+    use.stopped > 0.01 && ["Stopped, or body before it was resumed", use.stopped, use.total, "rest"],
     whole > 0 && [`Idle, of ${count(use.cores)} ${use.cores === 1 ? "core" : "cores"}`, use.idle, whole, "queued"],
   ].filter(Boolean);
   return [h("dl", { class: "phases" }, parts.map(([name, time, total, state]) => {
