@@ -23,7 +23,7 @@ import io
 import pickle
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, ClassVar
@@ -170,6 +170,27 @@ def _parts_of_item(item: Any) -> Sequence[Any]:
         case BaseException():
             return (*item.args, vars(item))
     return ()
+
+
+def stored_locations(value: Any) -> Iterator[str]:
+    """Yield the paths and URLs of the files to which the handles of stored values in
+    *value* refer (see `flowpregel.stored`).
+
+    Args:
+        value: A value that `InertCodec` has decoded.
+    """
+    pending = [value]
+    # A container may occur many times in the value, and is searched once.
+    searched: set[int] = set()
+    while pending:
+        item = pending.pop()
+        if isinstance(item, _OpaqueStored):
+            yield str(item.data["location"])
+            continue
+        parts = _parts_of_item(item)
+        if parts and id(item) not in searched:
+            searched.add(id(item))
+            pending.extend(parts)
 
 
 class _InertUnpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C hashes keys

@@ -416,7 +416,7 @@ def _name_of_task(call: Work) -> str:
 @click.option(
     "--gone",
     is_flag=True,
-    help="Take back the calls of which an output file is gone.",
+    help="Take back the calls of which an output file or a stored value is gone.",
 )
 def redo_command(
     thread: str,
@@ -428,7 +428,8 @@ def redo_command(
 
     The next run makes these calls again, and the calls that depend on them. CALL is the
     id or the text of a call, such as "parse('c.txt')", or the beginning of either. With
-    --gone, calls whose output files no longer exist are taken back.
+    --gone, calls are taken back if an output file, or the file of a stored value in
+    their result, no longer exists.
     """
     if not calls and not gone:
         raise ConfigurationError("name the calls to take back, or pass --gone")
@@ -436,6 +437,7 @@ def redo_command(
     names = list(calls)
     if gone:
         names += _calls_without_outputs(thread, store)
+        names += _calls_without_values(recorded)
     selected: dict[str, Work] = {}
     for name in names:
         work = _select_call(recorded, name, "call")
@@ -444,7 +446,7 @@ def redo_command(
     texts = [str(work.name) for work in works]
     result = {"thread_id": thread, "taken_back": texts}
     if not works:
-        console.print_result(result, "no output file is gone")
+        console.print_result(result, "no output file and no stored value is gone")
         return
     _take_back(store, works)
     lines = [f"taken back: {text}" for text in texts]
@@ -462,6 +464,18 @@ def _calls_without_outputs(thread: str, store: str | None) -> list[str]:
     with targets.open_to_read(store) as saver:
         gone = gone_outputs(saver, Address(thread))
         return [call.task_id for call, _ in gone if call.is_call]
+
+
+def _calls_without_values(calls: Iterable[Work]) -> Iterator[str]:
+    """Yield the ids of the calls whose results have handles of stored values that no
+    longer exist.
+    """
+    from flowpregel._inspection.inert import stored_locations  # noqa: PLC0415
+    from flowpregel.executors.value_files import value_exists  # noqa: PLC0415
+
+    for call in calls:
+        if not all(map(value_exists, stored_locations(call.result))):
+            yield call.id
 
 
 def _take_back(store: str | None, calls: Sequence[Work]) -> None:

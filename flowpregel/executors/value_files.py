@@ -52,7 +52,8 @@ it read last.
 _COMPARED_AT_ONCE: Final = 1 << 20
 """The number of bytes of a file that are compared with a value at a time."""
 _LOST: Final = (
-    "if it is lost, take back the call that wrote it (`flowpregel redo`) and run again"
+    "if it is lost, take back the calls with lost values (`flowpregel redo ID --gone`) "
+    "and run again"
 )
 
 
@@ -81,6 +82,9 @@ class ValueFiles(Protocol):
 
     def read(self, path: str) -> Parts:
         """Return the content of a file."""
+
+    def exists(self, path: str) -> bool:
+        """Return whether there is a file."""
 
     def delete(self, path: str) -> None:
         """Delete a file, or a folder with everything in it."""
@@ -219,6 +223,17 @@ def _verified_content(location: str, digest: str) -> Parts:
     if not files.is_local and _size_of_parts(content) <= _KEPT_UP_TO:
         _latest_content = _Content(location, digest, content)
     return content
+
+
+def value_exists(location: str) -> bool:
+    """Return whether there is a file at *location*. The content is not read.
+
+    Raises:
+        StoreError: The file system cannot be reached.
+    """
+    files, path = _files_at(location)
+    with _translated(location, "read"):
+        return files.exists(path)
 
 
 def delete_value(location: str) -> None:
@@ -374,6 +389,10 @@ class LocalFiles:
         with open(path, "rb") as file:
             return PartsCodec().read_parts(file, os.fstat(file.fileno()).st_size)
 
+    def exists(self, path: str) -> bool:
+        """Return whether there is a file."""
+        return os.path.exists(path)
+
     def delete(self, path: str) -> None:
         """Delete a file, or a folder with everything in it."""
         if os.path.isdir(path):
@@ -460,6 +479,11 @@ class RemoteFiles:
     def read(self, path: str) -> Parts:
         """Return the content of a file, in one part that does not change."""
         return (bytes(self._file_system.cat_file(path)),)
+
+    def exists(self, path: str) -> bool:
+        """Return whether there is a file."""
+        self._file_system.invalidate_cache()
+        return bool(self._file_system.exists(path))
 
     def delete(self, path: str) -> None:
         """Delete a file, or a folder with everything in it."""

@@ -327,7 +327,8 @@ def test_nothing_is_taken_back_if_no_output_is_gone(finished: Path) -> None:
     nothing = command("redo", "1", "--gone", "--store", str(finished))
     unnamed = command("redo", "1", "--store", str(finished))
 
-    assert (Code.OK, "no output file is gone\n") == (nothing.exit_code, nothing.stdout)
+    text = "no output file and no stored value is gone\n"
+    assert (Code.OK, text) == (nothing.exit_code, nothing.stdout)
     assert Code.USAGE == unnamed.exit_code
 
 

@@ -180,6 +180,39 @@ def test_show_has_the_type_and_the_size_of_a_value(tmp_path: Path) -> None:
     assert f"location='{tmp_path}/values/1/" in full
 
 
+def test_calls_whose_stored_values_are_gone_are_taken_back(tmp_path: Path) -> None:
+    """Also if the handle is inside of the result; other calls stay."""
+    made: list[int] = []
+    folder = str(tmp_path / "values")
+
+    @task(executor="inline")
+    def ones_in_list(size: int) -> list[Stored[np.ndarray]]:
+        made.append(size)
+        return [stored(np.ones(size), folder=folder)]
+
+    @entrypoint(executor="inline", checkpointer=str(tmp_path / "runs.lmdb"))
+    def flow(sizes: list[int]) -> float:
+        results = [ones_in_list(size).result() for size in sizes]
+        return float(sum(handle.value.sum() for (handle,) in results))
+
+    def redo_gone() -> str:
+        words = ["redo", "1", "--gone", "--store", str(tmp_path / "runs.lmdb")]
+        return CliRunner().invoke(app, words).stdout
+
+    assert 3.0 == flow.run([1, 2], id="1")
+    nothing = redo_gone()
+    lost = stored(np.ones(2), folder=folder).location.replace("no-thread", "1")
+    os.unlink(lost)
+    taken = redo_gone()
+    made.clear()
+
+    assert "no output file and no stored value is gone\n" == nothing
+    assert "taken back: ones_in_list(2)\n" == taken
+    assert 3.0 == flow.run([1, 2], id="1")
+    assert [2] == made
+    assert os.path.exists(lost)
+
+
 # ------------------------------------------------ the decorator
 
 
