@@ -85,7 +85,6 @@ class BuiltinCommands(Mapping[str, click.Command]):
 
 
 _HINTS = {
-    "extra argument": "name the store with --store PATH",
     # Before version 8.4, click wrote the name of the option in this message without
     # quotation marks.
     "No such option:? '?--store": "give the store as an argument, without --store",
@@ -93,6 +92,9 @@ _HINTS = {
     "No such command 'submit'": "flowpregel enqueue --remote hands a run to a cluster",
 }
 """Advice for a usage error, by a pattern of the error's message."""
+_EXTRA_ARGUMENTS = "extra argument"
+_STORE_HINT = "name the store with --store PATH"
+_INPUT_HINT = "pass the input with --input JSON, and the store with --store PATH"
 _UNKNOWN_COMMAND = re.compile(r"No such command '(.*)'")
 
 
@@ -154,7 +156,8 @@ def _failing_command(name: str, error: ConfigurationError) -> click.Command:
 
 def _with_hint(error: click.UsageError) -> click.UsageError:
     """Return a usage error with advice, or *error* itself if there is no advice."""
-    for pattern, hint in _HINTS.items():
+    hints = {_EXTRA_ARGUMENTS: _hint_on_extra_arguments(error.ctx), **_HINTS}
+    for pattern, hint in hints.items():
         if re.search(pattern, error.message):
             text = f"{error.message.rstrip('.')}; {hint}"
             return click.UsageError(text, error.ctx)
@@ -162,6 +165,15 @@ def _with_hint(error: click.UsageError) -> click.UsageError:
     if name is not None and (advice := plugin_hint(COMMANDS, name[1])):
         return click.UsageError(error.message.rstrip(".") + advice, error.ctx)
     return error
+
+
+def _hint_on_extra_arguments(context: click.Context | None) -> str:
+    """Return the options that may have been meant by arguments which the command of
+    *context* does not have.
+    """
+    parameters = [] if context is None else context.command.params
+    takes_input = any("--input" in parameter.opts for parameter in parameters)
+    return _INPUT_HINT if takes_input else _STORE_HINT
 
 
 @click.command(

@@ -61,10 +61,10 @@ def check_command(
     unfinished: bool,
     threads: tuple[str, ...],
 ) -> Code:
-    """Show what the runs of a store would do with the present code, and which of their
-    output files are gone or were changed.
+    """Show what the runs of a store would do with the present code.
 
-    The body of each unfinished run is replayed with the recorded results; no task runs,
+    The command also shows which of their output files are gone or were changed. The
+    body of each unfinished run is replayed with the recorded results; no task runs,
     and nothing is written. A finished run is shown if other code made its stored
     result. With MODULE:FLOW only the runs of this flow are checked, and runs that do
     not record a flow. A run that a process has now is left out.
@@ -395,7 +395,8 @@ def _failed_calls(
             selected.append(call)
     if not selected and (task is not None or pattern):
         raise ConfigurationError(
-            "no call failed so; `flowpregel show` lists the errors of a run by kind"
+            "no failed call has this task and error; `flowpregel show` lists the "
+            "errors of a run by kind"
         )
     return selected
 

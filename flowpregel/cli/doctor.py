@@ -58,7 +58,7 @@ def doctor_command(
     timeout: float,
     store: str | None,
 ) -> console.Code:
-    """Check this machine, and a store and an executor if they are named.
+    """Check this machine and, if named, a store and an executor.
 
     EXECUTOR is what executor= takes, such as dask://HOST:PORT or ray://HOST:PORT. Its
     machines are checked, and a task and a value of 10 MB are sent there and back.

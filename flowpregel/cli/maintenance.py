@@ -182,11 +182,11 @@ def gc_command(
     help="Do not import NEW and OLD to check them.",
 )
 def rename_command(old: str, new: str, store: str, unchecked: bool) -> None:
-    """Let recorded values find a class, function or module that was moved or renamed.
+    """Let recorded values find a class that was moved or renamed.
 
-    OLD and NEW are full names, such as mypkg.old.C. The store records the new name; no
-    value is written again. A program that has the store open uses the new name when it
-    opens the store again.
+    It may also be a function or a module. OLD and NEW are full names, such as
+    mypkg.old.C. The store records the new name; no value is written again. A program
+    that has the store open uses the new name when it opens the store again.
     """
     if not unchecked:
         _check_names(old, new)

@@ -37,7 +37,7 @@ def export_command(
     key_file: str | None,
     store: str | None,
 ) -> None:
-    """Write one run into a file, which `import` puts into another store.
+    """Write one run into a file, for `import` into another store.
 
     The file has the history of the run, its nested runs, logs and previews, and only
     you may read it. The run may be under way. The file is sealed, and it is encrypted

@@ -36,11 +36,12 @@ def pause_command(
     everything: bool,
     store: str | None,
 ) -> None:
-    """Keep `work` from taking runs: single runs, those of a flow, or all.
+    """Keep `work` from taking runs.
 
-    A process of `work` that runs one of them lets its running calls end, and stops it.
-    What finished is kept. `unpause` ends the pause. Programs that call `flow.run` are
-    not concerned.
+    The runs are single ones, those of a flow (--flow), or all (--all). A process of
+    `work` that runs one of them lets its running calls end, and stops the run. What
+    finished is kept. `unpause` ends the pause. Programs that call `flow.run` are not
+    concerned.
     """
     _check_selection(threads, flows, everything=everything)
     with targets.open_to_write(store, InertCodec()) as saver:
@@ -72,7 +73,10 @@ def unpause_command(
     everything: bool,
     store: str | None,
 ) -> None:
-    """Let `work` take runs again that were paused, or stopped by `cancel`."""
+    """Let `work` take runs that were paused or cancelled.
+
+    A run that `cancel` has stopped is paused until then, too.
+    """
     _check_selection(threads, flows, everything=everything)
     with targets.open_to_write(store, InertCodec()) as saver:
         infos = [targets.newest_checkpoint(saver, thread) for thread in threads]

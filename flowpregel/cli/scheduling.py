@@ -50,11 +50,11 @@ def schedule_command(
     count: int,
     store: str | None,
 ) -> None:
-    """Let `work` follow the schedules of flows, and list the next due times.
+    """Let `work` follow the schedules of flows, and list these.
 
     A flow has a schedule by @entrypoint(cron="0 3 * * *") or @entrypoint(every="1h").
-    MODULE:FLOW is added to the schedules of the store. Without MODULE:FLOW the command
-    only lists them.
+    MODULE:FLOW is added to the schedules of the store, and all schedules are listed
+    with their next times. Without MODULE:FLOW the command only lists them.
     """
     if remove and not flows:
         raise ConfigurationError("which schedule? pass --remove MODULE:FLOW")

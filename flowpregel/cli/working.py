@@ -107,12 +107,12 @@ def work_command(
     stop_after: float | None,
     store: str | None,
 ) -> Code:
-    """Run what is enqueued or scheduled, and resume what was stopped or killed.
+    """Begin enqueued and scheduled runs, and resume stopped ones.
 
     `Flow.enqueue` records a run, and this command begins it: those with the greatest
-    priority first, and then in the order in which they were enqueued. Runs whose time
-    or signal has come are resumed, too, and paused runs are left alone. Several of
-    these commands may share a store.
+    priority first, and then in the order in which they were enqueued. Runs that were
+    killed, and those whose time or signal has come, are resumed; paused runs are left
+    alone. Several of these commands may share a store.
     After SIGTERM no more runs begin, and the running ones have 20 seconds to end; the
     next process resumes them. The same happens before the end of a SLURM job.
     """

@@ -94,7 +94,7 @@ def test_an_error_that_no_call_had_is_refused(cli: Cli, words: tuple[str, ...]) 
     retried = cli("retry", "s", *words, "--quiet")
 
     assert Code.USAGE == retried.exit_code
-    assert "no call failed so" in retried.stderr
+    assert "no failed call has this task and error" in retried.stderr
 
 
 def test_the_time_is_shown_by_task(cli: Cli) -> None:

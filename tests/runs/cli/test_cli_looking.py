@@ -364,10 +364,20 @@ def test_a_value_that_cannot_be_decoded_hides_no_other(
     assert values["log"].startswith("<unreadable: TypeError: state is not a dictionary")
 
 
+def test_the_help_lists_each_command_with_a_whole_sentence() -> None:
+    """On a terminal of 80 columns."""
+    listed = CliRunner().invoke(app, ["--help"], terminal_width=80).stdout
+    _, _, commands = listed.partition("Commands:\n")
+
+    lines = [line for line in commands.splitlines() if line.startswith("  ")]
+    assert [] == [line for line in lines if line.endswith("...")]
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (("ls",), "name the store with --store PATH"),
+        (("run", "job:study"), "pass the input with --input JSON, and the store with"),
         (("check", "--store"), "give the store as an argument, without --store"),
         (("ui", "--store"), "give the store as an argument, without --store"),
     ],
