@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,9 +17,12 @@ from flowpregel._stores import store_plugin_at
 from flowpregel._text import in_one_line, size_text
 from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.cli import console, targets
-from flowpregel.errors import ConfigurationError
+from flowpregel.errors import ConfigurationError, StoreFullError
 from flowpregel.storage.renames import importable
 from flowpregel.units import bytes_of
+
+if TYPE_CHECKING:
+    from flowpregel.checkpoint.durable import DurableSaver
 
 _AGE = "Keep checkpoints that are younger: 90s, 30m, 12h, 7d, 4w."
 
@@ -104,9 +107,21 @@ def rm_command(threads: tuple[str, ...], yes: bool, store: str | None) -> None:
                 err=True,
             )
         for thread in threads:
-            with defer_interrupts(), saver.lease(thread):
-                saver.delete_thread(thread)
+            try:
+                _delete_thread(saver, thread)
+            except StoreFullError:
+                # The lease of a thread needs a file. On a full disk there is only room
+                # for it in the space that the store reserves for deletions.
+                if not saver.free_reserve():
+                    raise
+                _delete_thread(saver, thread)
     console.print_result({"deleted": list(threads)}, f"deleted: {names}")
+
+
+def _delete_thread(saver: DurableSaver, thread: str) -> None:
+    """Delete a thread, which no run may hold."""
+    with defer_interrupts(), saver.lease(thread):
+        saver.delete_thread(thread)
 
 
 @console.store_command("gc")

@@ -6,11 +6,14 @@ import os
 import shutil
 import subprocess
 import textwrap
+from contextlib import suppress
 
 import pytest
+from click.testing import CliRunner
 
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.cli.app import app
 from flowpregel.plugins.sqlite import SQLiteSaver
 from tests.runs.stores import commit, finish, newest, start
 
@@ -184,6 +187,25 @@ def test_without_the_ballast_the_deletion_fails_in_sqlite(small_disk):
     path = small_disk / "store.db"
 
     assert finish(start(SQLITE_FULL, path, "ballast")) == "full\n"
+
+
+def test_rm_deletes_a_thread_on_a_full_disk(small_disk):
+    """Its lease needs a file, for which there is no room either."""
+    store = small_disk / "store"
+    with LMDBSaver(store) as saver:
+        commit(saver, 0, thread="t")
+    with (
+        suppress(OSError),
+        open(small_disk / "rest", "wb", buffering=0) as rest,
+    ):
+        while True:
+            rest.write(bytes(4096))
+
+    result = CliRunner().invoke(app, ["rm", "t", "--yes", "--store", str(store)])
+
+    assert (0, "deleted: t\n") == (result.exit_code, result.output)
+    with LMDBSaver(store, readonly=True) as saver:
+        assert [] == [*saver.threads()]
 
 
 def test_the_ballast_is_made_anew_when_there_is_room(tmp_path):
