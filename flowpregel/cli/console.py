@@ -103,7 +103,9 @@ def code_of_status(status: str) -> Code:
 
 def exit_code_of(error: BaseException) -> Code:
     """Return the exit code for *error*."""
-    if isinstance(error, errors.StoreError):
+    # A flow cannot be imported if its module cannot open the store.
+    is_of_store = isinstance(error.__cause__, errors.StoreError)
+    if is_of_store or isinstance(error, errors.StoreError):
         return Code.STORE
     if isinstance(error, _USAGE_ERRORS):
         return Code.USAGE

@@ -76,7 +76,9 @@ def load_json(option: str, value: str) -> Any:
             source = value
         return json.loads(source)
     except OSError as error:
-        raise ConfigurationError(f"{option}: {error}") from error
+        raise ConfigurationError(
+            f"{option}: {value[1:]} cannot be read: {error.strerror}"
+        ) from error
     except ValueError as error:
         raise ConfigurationError(
             f"{option} is not JSON: {error}; text needs its own quotes: '\"text\"'"

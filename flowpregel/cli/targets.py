@@ -18,7 +18,7 @@ from flowpregel._inspection.inert import InertCodec
 from flowpregel._stores import store_plugin_at
 from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.cli.console import has_flag
-from flowpregel.errors import ConfigurationError, StoreError
+from flowpregel.errors import ConfigurationError, FlowPregelError, StoreError
 from flowpregel.storage.codec import Codec
 
 if TYPE_CHECKING:
@@ -144,14 +144,28 @@ def _import(name: str, folder: str = "") -> ModuleType:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
-        problem = f"{type(error).__name__}: {error}"
-        if isinstance(error, ModuleNotFoundError) and error.name == module_name:
-            problem = "there is no such module"
+        problem = _import_problem(error, module_name)
         raise ConfigurationError(f"{name} cannot be imported: {problem}") from error
     finally:
         imported_module.reset(token)
     _refuse_other_module(module_name.partition(".")[0], folder)
     return module
+
+
+def _import_problem(error: Exception, module_name: str) -> str:
+    """Return the reason why a module cannot be imported.
+
+    Args:
+        error: The error of the import.
+        module_name: The name of the module.
+    """
+    if isinstance(error, ModuleNotFoundError) and error.name == module_name:
+        return "there is no such module"
+    if isinstance(error, FlowPregelError):
+        # An example is the error of a store that the module opens. Its message says
+        # all that a person needs.
+        return str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def _refuse_other_module(name: str, folder: str) -> None:

@@ -248,3 +248,30 @@ def test_other_input_is_advised_in_the_words_of_the_command(cli: Invoke) -> None
     assert "pass --adopt to resume with the new one" in ran.stderr
     assert "input, or start a new run under another --id\n" in enqueued.stderr
     assert "adopt=True" not in ran.stderr + enqueued.stderr
+
+
+def test_a_module_that_cannot_open_its_store_has_the_exit_code_of_a_store(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "no_store").write_text("text")
+    (tmp_path / "job_without_store.py").write_text(
+        "from flowpregel import entrypoint\n"
+        f"@entrypoint(checkpointer={str(tmp_path / 'no_store')!r})\n"
+        "def flow(number: int) -> int:\n"
+        "    return number\n"
+    )
+    name = f"{tmp_path / 'job_without_store.py'}:flow"
+
+    result = CliRunner().invoke(app, ["run", name, "--input", "1"])
+
+    assert Code.STORE == result.exit_code
+    assert "cannot be imported: " in result.stderr
+    assert "no_store is a file; a store is a folder" in result.stderr
+
+
+def test_an_input_file_that_cannot_be_read_is_named(cli: Invoke) -> None:
+    result = cli("run", f"{FLOWS}:steps", "--input", "@no-such-file")
+
+    assert Code.USAGE == result.exit_code
+    problem = "--input: no-such-file cannot be read: No such file or directory"
+    assert problem in result.stderr
