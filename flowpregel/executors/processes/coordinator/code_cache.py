@@ -164,24 +164,25 @@ def _warn_of_size(node: Node, size: int) -> None:
     """Warn that the packed code of *node* is large, and name the captured value that
     takes most of the bytes.
     """
-    callables = [step.func or step.coroutine for step in node.steps]
-    captures = {
-        name: value for target in callables for name, value in _captures(target)
-    }
+    captures: dict[str, Any] = {}
+    for step in node.steps:
+        captures.update(_captures(step.func or step.coroutine))
     sizes = {name: _size_of(value) for name, value in captures.items()}
     largest = max(sizes, key=sizes.__getitem__, default="")
-    of_it, values = "", "values"
+    largest_part = ""
+    argument = "values"
     if sizes.get(largest, 0) > size // 2:
         kind = type(captures[largest]).__name__
-        of_it, values = f", most of it {largest!r} ({kind})", largest
+        largest_part = f", most of it {largest!r} ({kind})"
+        argument = largest
     worker_log.warning(
         "the code of %r is %.1f MB%s: it is sent to the workers with the function, "
         "each time it has changed. Pass large values as arguments, with shared(%s), "
         "so that they are copied once",
         node.name,
         size / 1e6,
-        of_it,
-        values,
+        largest_part,
+        argument,
     )
 
 

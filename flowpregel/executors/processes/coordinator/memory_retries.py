@@ -103,10 +103,12 @@ class MemoryRetries:
         policy = memory_policy(planned)
         if used is None or policy is None:
             return needs
-        factor = 1.0 if policy == "alone" else policy
         # If the memory that the last attempt used is unknown (0), the next attempt
         # claims all memory.
-        claim = min(used * factor or self.totals["memory"], self.totals["memory"])
+        claim = self.totals["memory"]
+        if used:
+            factor = 1.0 if policy == "alone" else policy
+            claim = min(claim, used * factor)
         amounts = {**needs.amounts, "memory": claim}
         text = f"is tried again, and claims {_megabytes(claim)}"
         if policy == "alone":

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import takewhile
 from math import inf
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -75,9 +74,11 @@ def amounts_of(
     amounts: dict[str, float] = {"cpus": cpus, "memory": _memory(), "gpus": len(gpus)}
     amounts |= amounts_in(limits)
     count = int(amounts["gpus"])
-    return amounts, gpus[:count] if count <= len(gpus) else tuple(
-        map(str, range(count))
-    )
+    if count > len(gpus):
+        # The user states more GPUs than this program has found. All of them then get
+        # their numbers as names.
+        gpus = tuple(str(number) for number in range(count))
+    return amounts, gpus[:count]
 
 
 def amounts_in(limits: Mapping[str, float | str] | None) -> dict[str, float]:
@@ -91,11 +92,8 @@ def amounts_in(limits: Mapping[str, float | str] | None) -> dict[str, float]:
         amount: Any = value
         if name == "memory":
             amount = bytes_of(amount)
-        if (
-            isinstance(amount, bool)
-            or not isinstance(amount, int | float)
-            or not amount > 0
-        ):
+        is_number = isinstance(amount, int | float) and not isinstance(amount, bool)
+        if not is_number or not amount > 0:
             raise ConfigurationError(
                 f"limits[{name!r}] is {value!r}; use a number greater than 0"
             )
@@ -109,13 +107,27 @@ def _gpus() -> tuple[str, ...]:
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        # CUDA ignores all names after the first invalid one, so the list ends there.
-        names = (name.strip() for name in visible.split(","))
-        return tuple(takewhile(lambda name: name not in ("", "-1"), names))
-    matches = (
-        re.fullmatch(r"nvidia(\d+)", entry.name) for entry in Path("/dev").iterdir()
-    )
-    return tuple(sorted((match[1] for match in matches if match), key=int))
+        return _gpus_in(visible)
+    numbers: list[str] = []
+    for entry in Path("/dev").iterdir():
+        match = re.fullmatch(r"nvidia(\d+)", entry.name)
+        if match is not None:
+            numbers.append(match[1])
+    return tuple(sorted(numbers, key=int))
+
+
+def _gpus_in(visible: str) -> tuple[str, ...]:
+    """Return the names of the GPUs in *visible*, the value of
+    ``CUDA_VISIBLE_DEVICES``.
+    """
+    names: list[str] = []
+    for part in visible.split(","):
+        name = part.strip()
+        if name in ("", "-1"):
+            # CUDA ignores all names after the first invalid one.
+            break
+        names.append(name)
+    return tuple(names)
 
 
 def _memory() -> int:
@@ -237,10 +249,11 @@ class ResourceLedger:
         folder = None
         if resources and resources.limit and self._settings.limits_scope == "store":
             folder = limits_folder_of(saver_of(task.job.run))
-        key = called.node.home or called.name, resources, is_below, folder
+        home = called.node.home or called.name
+        key = (home, resources, is_below, folder)
         needs = self._needs.get(key)
         if needs is None:
-            needs = self._needs_of(*key)
+            needs = self._needs_of(home, resources, is_below, folder)
             self._needs[key] = needs
         if is_retry:
             needs = self.memory_retries.needs_after(task, needs)
@@ -302,12 +315,17 @@ class ResourceLedger:
         """
         resources = resources or Resources(memory=0)
         amounts: dict[str, float] = {"cpus": resources.cpus or 1}
-        amounts |= {"memory": bytes_of(resources.memory)} if resources.memory else {}
-        amounts |= {"gpus": resources.gpus} if resources.gpus else {}
+        if resources.memory:
+            amounts["memory"] = bytes_of(resources.memory)
+        if resources.gpus:
+            amounts["gpus"] = resources.gpus
         for name in resources.limit:
             amounts[self._counted_as(name, folder)] = 1
-        threads = None if resources.cpus is None else max(1, int(resources.cpus))
+        threads = None
+        if resources.cpus is not None:
+            threads = max(1, int(resources.cpus))
         if threads == self._settings.share:
+            # Any worker has this number of threads, so the task needs no special one.
             threads = None
         rate = None
         # If the calls have different costs (``cost=``), the run itself keeps to the
@@ -351,12 +369,19 @@ class ResourceLedger:
             self._timer_due = due
             self._loop.call_at(due, self._forget_timer)
         if plan.stuck is not None and _all_wait(tasks):
-            running = [
-                task for task in tasks.values() if task.execution.worker is not None
-            ]
-            holders = _holders(plan.stuck[1], running)
-            self.refuse(*plan.stuck, [task.job.task.name for task in holders])
+            stuck, name = plan.stuck
+            self._refuse_stuck(stuck, name, tasks.values())
         return plan
+
+    def _refuse_stuck(
+        self, stuck: InFlight, name: str, tasks: Iterable[InFlight]
+    ) -> None:
+        """End the task *stuck* with an error that names those of *tasks* that hold the
+        resource *name*, which *stuck* lacks.
+        """
+        begun = [task for task in tasks if task.execution.worker is not None]
+        holders = [holder.job.task.name for holder in _holders(name, begun)]
+        self.refuse(stuck, name, holders)
 
     def _current_amounts(
         self, loads: Sequence[WorkerLoad], limits: PoolLimits
@@ -441,10 +466,14 @@ class ResourceLedger:
         bytes, or, if *peak* is None, the peak that the kernel has measured for its
         worker.
         """
-        if task is not None and task.needs is not None and task.needs.is_measured:
-            amounts, most = task.needs.amounts, self._settings.amounts["memory"]
-            used = peak_of(task.execution.worker.pid) if peak is None else peak
-            amounts["memory"] = max(min(used, most), amounts.get("memory", 0))
+        if task is None or task.needs is None or not task.needs.is_measured:
+            return
+        if peak is None:
+            peak = peak_of(task.execution.worker.pid)
+        amounts = task.needs.amounts
+        # A larger amount than the pool has could never be claimed.
+        used = min(peak, self._settings.amounts["memory"])
+        amounts["memory"] = max(used, amounts.get("memory", 0))
 
     def end(self, task: InFlight) -> None:
         """Note that *task*, which has special needs, has ended. Its worker may be alive
@@ -480,14 +509,12 @@ def _priority_among(resources: Resources | None, callers: Sequence[InFlight]) ->
     """Return the higher of two priorities: that of the task itself, in *resources*, and
     that of the nearest caller.
     """
-    priority = None
-    if resources is not None:
-        priority = resources.priority
+    own = None if resources is None else resources.priority
     if not callers:
-        return 0 if priority is None else priority
+        return own or 0
     # no mutant: The nearest caller has inherited too, so it has the highest.
     inherited = callers[0].priority
-    return inherited if priority is None else max(inherited, priority)
+    return inherited if own is None else max(inherited, own)
 
 
 def _holds_something(caller: InFlight) -> bool:
@@ -504,9 +531,12 @@ def _used(name: str, loads: Sequence[WorkerLoad]) -> int:
 
 def _callers_of(task: InFlight, tasks: Mapping[JobKey, InFlight]) -> list[InFlight]:
     """Return the tasks of the pool that wait for *task*, the nearest first."""
-    callers, waiting = [], task.job.task.parent
+    callers: list[InFlight] = []
+    waiting = task.job.task.parent
     while waiting is not None:
-        if (caller := tasks.get((waiting.id, waiting.attempt.number))) is not None:
+        key = (waiting.id, waiting.attempt.number)
+        caller = tasks.get(key)
+        if caller is not None:
             callers.append(caller)
         waiting = waiting.parent
     return callers
@@ -516,11 +546,11 @@ def _holders(name: str, tasks: Iterable[InFlight]) -> dict[InFlight, float]:
     """Return those of *tasks* that take some of the resource *name*, each with the
     amount.
     """
-    return {
-        task: task.needs.amounts[name]
-        for task in tasks
-        if task.needs is not None and name in task.needs.amounts
-    }
+    amounts: dict[InFlight, float] = {}
+    for task in tasks:
+        if task.needs is not None and name in task.needs.amounts:
+            amounts[task] = task.needs.amounts[name]
+    return amounts
 
 
 def _held_by_callers(
@@ -540,7 +570,8 @@ def _held_by_callers(
         holders = holders_above(task.job.task, name)
         return holders, len(holders)
     amounts = _holders(name, callers)
-    return [caller.job.task.name for caller in amounts], sum(amounts.values())
+    names = [caller.job.task.name for caller in amounts]
+    return names, sum(amounts.values())
 
 
 def _all_wait(tasks: Mapping[JobKey, InFlight]) -> bool:
@@ -550,8 +581,13 @@ def _all_wait(tasks: Mapping[JobKey, InFlight]) -> bool:
     If a task waits for a call on another executor, that call may end, and the task then
     continues.
     """
-    called = sum(bool(_callers_of(task, tasks)) for task in tasks.values())
-    return called >= sum(len(task.execution.calls) for task in tasks.values())
+    open_calls = 0
+    called_tasks = 0
+    for task in tasks.values():
+        open_calls += len(task.execution.calls)
+        if _callers_of(task, tasks):
+            called_tasks += 1
+    return called_tasks >= open_calls
 
 
 _ledgers: WeakSet[ResourceLedger] = WeakSet()
