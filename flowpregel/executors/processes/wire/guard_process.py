@@ -75,16 +75,17 @@ def search_processes(entries: set[bytes], since: float) -> tuple[list[int], list
     tagged: list[int] = []
     starting: list[int] = []
     for pid, environment in environments():
-        if not entries.isdisjoint(environment):
-            pids = tagged
-        elif environment == [b""]:
-            pids = starting
-        else:
+        is_tagged = not entries.isdisjoint(environment)
+        is_empty = environment == [b""]
+        if pid == os.getpid() or not (is_tagged or is_empty):
             continue
         fields = stat_fields_of(pid)
-        is_young = pid != os.getpid() and start_time_in(fields) >= since
-        if is_young and (pids is tagged or is_program(fields)):
-            pids.append(pid)
+        if start_time_in(fields) < since:
+            continue
+        if is_tagged:
+            tagged.append(pid)
+        elif is_program(fields):
+            starting.append(pid)
     return tagged, starting
 
 
@@ -128,7 +129,11 @@ def is_program(fields: list[bytes]) -> bool:
     """Return whether the process with these *fields* of ``/proc/PID/stat`` is a living
     program, and not a thread of the kernel.
     """
-    return bool(fields) and fields[0] not in b"ZX" and not int(fields[6]) & _OF_KERNEL
+    if not fields:
+        return False
+    is_dead = fields[0] in (b"Z", b"X")
+    is_of_kernel = int(fields[6]) & _OF_KERNEL != 0
+    return not (is_dead or is_of_kernel)
 
 
 def start_time_in(fields: list[bytes]) -> float:

@@ -70,10 +70,11 @@ def pack(value: Any, share: Share | None = None) -> Message:
     data = dumps(value, None if share is None else large)
     if share is None or not (large or len(data) >= SHARE_FROM):
         return Message(_COUNT.pack(0) + data)
-    parts = (memoryview(data), *large)
-    return _joined(
-        (share(part) if part.nbytes >= SHARE_FROM else None) or part for part in parts
-    )
+    parts: list[BufferRef | memoryview] = []
+    for part in (memoryview(data), *large):
+        ref = share(part) if part.nbytes >= SHARE_FROM else None
+        parts.append(part if ref is None else ref)
+    return _joined(parts)
 
 
 def _joined(parts: Iterable[BufferRef | memoryview]) -> Message:
@@ -88,8 +89,10 @@ def _joined(parts: Iterable[BufferRef | memoryview]) -> Message:
             refs.append(BufferRef(0, 0, part.nbytes))
         else:
             refs.append(part)
-    head = (_COUNT.pack(len(refs)), *(_REF.pack(*ref) for ref in refs))
-    return Message(b"".join((*head, *inside)), [ref for ref in refs if ref.id])
+    packed_refs = [_REF.pack(*ref) for ref in refs]
+    data = b"".join((_COUNT.pack(len(refs)), *packed_refs, *inside))
+    shared_refs = [ref for ref in refs if ref.id]
+    return Message(data, shared_refs)
 
 
 def _parts_in(

@@ -55,6 +55,14 @@ _POPULATED_UP_TO: Final = 64 << 20
 """The size, in bytes, up to which all pages of a buffer are mapped at once. A task may
 read only a part of a larger buffer.
 """
+_PAGE_ENTRY: Final = 8
+"""The size, in bytes, of the entry of a page in ``/proc/self/pagemap``."""
+_PAGE_EXISTS: Final = 0xC0
+"""The flags, in the last byte of this entry, that the page is in memory or swapped
+out.
+"""
+_PAGE_OF_FILE: Final = 0x20
+"""The flag, in the same byte, that the page belongs to a file."""
 _KEPT: Final = 256 << 20
 """The total size, in bytes, of the unused mappings that a reader keeps for reuse."""
 
@@ -373,23 +381,29 @@ class PrivateMapping(mmap.mmap):
         """Return True if no page was written to. Return False also if the kernel does
         not report that.
         """
-        page = mmap.PAGESIZE
-        address = ctypes.addressof(ctypes.c_char.from_buffer(self))
-        pages = _linux.open_proc("self/pagemap")
-        if pages is None:
+        file = _linux.open_proc("self/pagemap")
+        if file is None:
             return False
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self))
+        first_page = address // mmap.PAGESIZE
+        page_count = -(-len(self) // mmap.PAGESIZE)
         try:
-            entries = os.pread(pages, -(-len(self) // page) * 8, address // page * 8)
+            entries = os.pread(file, page_count * _PAGE_ENTRY, first_page * _PAGE_ENTRY)
         except OSError:
             return False
         finally:
-            os.close(pages)
-        kinds = set(entries[7::8])
-        # Each page has an entry of 8 bytes in /proc/self/pagemap. In its top byte, bit
-        # 7 means that the page is in memory, bit 6 that it is swapped out, and bit 5
-        # that it belongs to the file. A page that was written to no longer belongs to
-        # the file.
-        return bool(kinds) and all(kind & 0x20 or not kind & 0xC0 for kind in kinds)
+            os.close(file)
+        # The flags are in the last byte of each entry. Most pages have equal flags.
+        flags_of_pages = set(entries[_PAGE_ENTRY - 1 :: _PAGE_ENTRY])
+        written = [flags for flags in flags_of_pages if _is_written(flags)]
+        return bool(flags_of_pages) and not written
+
+
+def _is_written(flags: int) -> bool:
+    """Return whether a page of a `PrivateMapping` was written to: it exists, and no
+    longer belongs to the file.
+    """
+    return bool(flags & _PAGE_EXISTS) and not flags & _PAGE_OF_FILE
 
 
 def copy_on_write(buffer: Any) -> memoryview:

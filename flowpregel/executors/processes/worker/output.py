@@ -76,8 +76,7 @@ class StdoutForwarder(io.RawIOBase):
             end = len(data)
             if end > _LARGEST_FRAME:
                 end = data.rfind(b"\n", 0, _LARGEST_FRAME) + 1 or _LARGEST_FRAME
-                # The cut must not be within a character, which has at most four bytes.
-                end -= next((n for n in range(4) if data[end - n] & 0xC0 != 0x80), 0)
+                end = _start_of_character(data, end)
             self._link.send(protocol.PRINTED, self._link.task, data[:end], flags)
             data = data[end:]
 
@@ -90,6 +89,17 @@ class StdoutForwarder(io.RawIOBase):
     def writable(self) -> bool:
         """Return True."""
         return True
+
+
+def _start_of_character(text: bytes, position: int) -> int:
+    """Return the beginning of the UTF-8 character that contains the byte at *position*,
+    or *position* if *text* is not UTF-8 there.
+    """
+    # A character has at most four bytes. All but the first are 0x80 to 0xBF.
+    for start in range(position, position - 4, -1):
+        if text[start] & 0xC0 != 0x80:
+            return start
+    return position
 
 
 class LogSender(logging.Handler):
