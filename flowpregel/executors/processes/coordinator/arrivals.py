@@ -89,7 +89,8 @@ class UnreadEnd(UnreadEvent):
                 unpickled.
         """
         self.earlier = ()
-        planned, outcome = self.task.job.task, self.outcome
+        planned = self.task.job.task
+        outcome = self.outcome
         if isinstance(outcome, PackedOutcome | FailedStart):
             try:
                 outcome = outcome.read()

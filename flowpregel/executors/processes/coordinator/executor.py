@@ -102,11 +102,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         """
         tasks: list[InFlight] = []
         try:
-            if (
-                self.is_closed
-                or self._pid != os.getpid()
-                or not self._pool.loop.is_started
-            ):
+            is_forked = self._pid != os.getpid()
+            if self.is_closed or is_forked or not self._pool.loop.is_started:
                 self._start_pool()
             for job in jobs:
                 try:
@@ -172,15 +169,13 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         the pool's grace period, because a worker may be busy with a task of another
         run.
         """
-        if self._pool.loop.is_started and self._pid == os.getpid():
-            ended = (
-                None
-                if error is None
-                else messages.pack_outcome(Raised(error), "(the run)")
-            )
-            self.leave_packed(
-                contexts, serialization.pack((tuple(contexts), ended)).data
-            )
+        if not self._pool.loop.is_started or self._pid != os.getpid():
+            return
+        outcome: bytes | None = None
+        if error is not None:
+            outcome = messages.pack_outcome(Raised(error), "(the run)")
+        message = serialization.pack((tuple(contexts), outcome))
+        self.leave_packed(contexts, message.data)
 
     def leave_packed(self, contexts: Sequence[bytes], body: bytes) -> None:
         """Make the workers exit *contexts*, and wait until they have done so, but no
@@ -241,11 +236,14 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         """Return the jobs that workers run now, without those that were already sent to
         a worker and wait behind the job that it runs.
         """
-        now, monotonic, jobs = time.time_ns(), time.monotonic(), {}
+        # Tasks have monotonic times, which are converted to the time of day.
+        offset = time.time_ns() - time.monotonic_ns()
+        jobs: dict[JobKey, tuple[int, int]] = {}
         for worker in tuple(self._pool.workers):
-            if (task := worker.running()) is not None:
-                began = now - int((monotonic - task.execution.sent) * 1e9)
-                jobs[task.job.key] = worker.pid, began
+            task = worker.running()
+            if task is not None:
+                began = offset + int(task.execution.sent * 1e9)
+                jobs[task.job.key] = (worker.pid, began)
         return jobs
 
     def worker_pids(self) -> list[int]:
@@ -453,12 +451,13 @@ class PoolFuture(LazyFuture[Any]):
         end.
         """
         for event in events:
-            if (
-                isinstance(event, Ended | UnreadEnd)
-                and self.set_running_or_notify_cancel()
-            ):
+            if not isinstance(event, Ended | UnreadEnd):
+                continue
+            if self.set_running_or_notify_cancel():
+                # The pool posts an `Ended` only for a job that could not be started.
                 failed = event.is_failure if isinstance(event, UnreadEnd) else True
-                self.arrive(partial(_returned_by, _reader_of(event)), failed=failed)
+                read = partial(_returned_by, _reader_of(event))
+                self.arrive(read, failed=failed)
 
 
 def _reader_of(event: Ended | UnreadEnd) -> Callable[[], Outcome]:
@@ -574,10 +573,13 @@ class ProcessExecutor(PoolExecutor):
         own_variables = env or {}
         caps = _items_outside(own_variables, thread_caps(cpus, size))
         amounts, gpus = amounts_of(limits, max(size, cpus))
+        packed_initializer = b""
+        if initializer is not None:
+            packed_initializer = crossing.dumps((initializer, initargs))
         settings = PoolSettings(
             size=size,
             env={**caps, **own_variables},
-            initializer=crossing.dumps((initializer, initargs)) if initializer else b"",
+            initializer=packed_initializer,
             worker_max_tasks=worker_max_tasks,
             worker_max_rss=worker_max_rss,
             grace=grace,

@@ -267,10 +267,8 @@ class Pool(TaskPool):
 
     def recall(self, worker: WorkerProcess) -> None:
         """Take back the tasks that *worker* has not begun, and queue them again."""
-        tasks = []
-        for number in worker.connections.take_tokens():
-            if number in worker.tasks:
-                tasks.append(worker.tasks[number])  # noqa: PERF401 - read as a step
+        numbers = worker.connections.take_tokens()
+        tasks = [worker.tasks[number] for number in numbers if number in worker.tasks]
         self._requeue(tasks)
 
     def _requeue(self, tasks: Sequence[InFlight]) -> None:
@@ -336,11 +334,14 @@ class Pool(TaskPool):
         workers than its size. When such a task continues, there are idle workers beyond
         the size. Some of these are kept, unless the pool was resized by the user.
         """
+        size = self.settings.size
         if self._is_resized:
-            states = [worker.state for worker in self.workers]
-            gone = (WorkerState.WAITING, WorkerState.STOPPING)
-            return len(states) - sum(map(states.count, gone)) > self.settings.size
-        most = 2 * self.settings.size + _SPARE
+            uncounted = (WorkerState.WAITING, WorkerState.STOPPING)
+            counted = [
+                worker for worker in self.workers if worker.state not in uncounted
+            ]
+            return len(counted) > size
+        most = 2 * size + _SPARE
         # no mutant: This is a shortcut. The count below gives the same answer.
         if len(self.workers) <= most:
             return False
@@ -602,7 +603,8 @@ class Pool(TaskPool):
             reason: The reason why the pool killed the worker, or None if it did not.
             exit_code: The exit code of the worker, or None if it is unknown.
         """
-        now, oom_kills = time.monotonic(), crash_report.count_oom_kills()
+        now = time.monotonic()
+        oom_kills = crash_report.count_oom_kills()
         if oom_kills > self._oom_kills:
             # The OOM killer may have killed several workers at once, but their ends are
             # noticed one after another. So the ends that follow soon are attributed to

@@ -103,7 +103,8 @@ class SideThread:
         """End the OS thread when it has called all actions. If an action does not
         return, wait only a few seconds.
         """
-        thread, end = self._thread, time.monotonic() + _LONGEST_WAIT
+        thread = self._thread
+        end = time.monotonic() + _LONGEST_WAIT
         self._actions.put(None)
         if thread is None or self.is_current():
             return
@@ -158,11 +159,10 @@ class Unwritten:
         """
         with self._lock:
             self.size += size
-            was_full, self.is_full = (
-                self.is_full,
-                self.size > _MOST_UNWRITTEN or self.is_full,
-            )
-            return self.is_full and not was_full
+            if self.is_full or self.size <= _MOST_UNWRITTEN:
+                return False
+            self.is_full = True
+            return True
 
     def subtract(self, size: int) -> bool:
         """Subtract *size* bytes that were written, and return whether reading from the
@@ -251,10 +251,12 @@ class OutputThread:
         """Post the events that have waited too long for output. If others still wait,
         set a timer for them.
         """
-        too_long, is_stuck = time.monotonic() - _LONGEST_WAIT, self._thread.is_stuck()
+        now = time.monotonic()
+        is_stuck = self._thread.is_stuck()
         while self._late:
             since, mailbox, events = self._late[0]
-            if events and not (is_stuck or since < too_long):
+            has_waited_long = is_stuck or now - since > _LONGEST_WAIT
+            if events and not has_waited_long:
                 self._loop.call_at(time.monotonic() + _STUCK_AFTER, self._post_late)
                 return
             self._late.popleft()

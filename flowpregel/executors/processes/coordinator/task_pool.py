@@ -245,12 +245,14 @@ class TaskPool(ABC):
 
     def _post_events(self) -> None:
         if self._events:
-            events, self._events = self._events, defaultdict(list)
-            for mailbox, posts in events.items():
-                mailbox.post(*posts)
+            events_by_mailbox = self._events
+            self._events = defaultdict(list)
+            for mailbox, events in events_by_mailbox.items():
+                mailbox.post(*events)
         if self._behind:
-            behind, self._behind = self._behind, []
-            for mailbox, end in behind:
+            ends = self._behind
+            self._behind = []
+            for mailbox, end in ends:
                 self.output.post_behind(mailbox, end)
 
     def finish(
@@ -323,7 +325,8 @@ class TaskPool(ABC):
 
     def _drop_ended(self) -> None:
         """Free the tasks that have just ended, on the OS thread for dropping."""
-        ended, self._ended = self._ended, defaultdict(list)
+        ended = self._ended
+        self._ended = defaultdict(list)
         self._dropping.call(ended.clear)
 
     @abstractmethod
@@ -410,10 +413,10 @@ class TaskPool(ABC):
         if task is None:
             return
         policy = task.job.task.timeout
-        if policy is not None and (
-            frame.kind == protocol.BEAT or policy.refresh_on == "auto"
-        ):
-            task.execution.alive = time.monotonic()
+        if policy is not None:
+            is_sign_of_life = frame.kind == protocol.BEAT or policy.refresh_on == "auto"
+            if is_sign_of_life:
+                task.execution.alive = time.monotonic()
         self._act_on(worker, task, frame)
 
     def _act_on(self, worker: Any, task: InFlight, frame: Frame) -> None:
@@ -421,9 +424,10 @@ class TaskPool(ABC):
 
     def _on_ended(self, worker: Any, frame: Frame) -> None:
         task = worker.tasks[frame.number]
-        body, caught = frame.body, None
+        body = frame.body
         head = messages.unpack_head(body, self.kind, worker.pid, worker.host)
         span = head.span
+        caught: Collection[str] | None = None
         outcome: AnyOutcome
         try:
             if frame.flags & protocol.CAUGHT:
@@ -546,27 +550,29 @@ class TaskPool(ABC):
         """Queue the printing of a worker's output, with the task's name before each
         line.
         """
-        text, task = frame.body.decode(errors="replace"), worker.tasks.get(frame.number)
+        task = worker.tasks.get(frame.number)
+        text = _decoded(frame.body)
         is_error = bool(frame.flags & protocol.STDERR)
         if is_error:
             worker.output.tail = last_lines(worker.output.tail + text)
-        label = f"[worker {worker.pid}]" if task is None else f"[{task.job.task.name}]"
-        self._keep_output(
-            task, frame.body, partial(str, encoding="utf-8", errors="replace")
-        )
+        self._keep_output(task, frame.body, _decoded)
+        label = f"[worker {worker.pid}]"
+        if task is not None:
+            label = f"[{task.job.task.name}]"
         write = partial(_print_lines, label, text, to_stderr=is_error)
         if self.output.add(worker.output.unwritten, len(frame.body), write):
             self.pause_for_output(worker)
 
     def _on_logged(self, worker: Any, frame: Frame) -> None:
         """Queue the handling of a worker's log record by the program's loggers."""
-        is_event = bool(frame.flags & protocol.STRUCTURED)
-        text_of = _text_of_event if is_event else _text_of_record
+        text_of: Callable[[bytes], str] = _text_of_record
+        handle: Callable[[Any], None] = _log_record
+        if frame.flags & protocol.STRUCTURED:
+            text_of = _text_of_event
+            handle = _log_event
         self._keep_output(worker.tasks.get(frame.number), frame.body, text_of)
-        handle = _log_event if is_event else _log_record
-        write = partial(
-            self._log, worker, worker.sender_of(frame.number), handle, frame.body
-        )
+        sender = worker.sender_of(frame.number)
+        write = partial(self._log, worker, sender, handle, frame.body)
         if self.output.add(worker.output.unwritten, len(frame.body), write):
             self.pause_for_output(worker)
 
@@ -593,7 +599,10 @@ class TaskPool(ABC):
         self, task: InFlight | None, body: bytes, text_of: Callable[[bytes], str]
     ) -> None:
         """Pass the output in *body* to the run of *task*, if this run stores output."""
-        if task is None or task.job.run.thread_id is None or not task.job.run.has_saver:
+        if task is None:
+            return
+        run = task.job.run
+        if run.thread_id is None or not run.has_saver:
             return
         self._events[task.mailbox].append(UnreadOutput(task.job, body, text_of))
         backlog: Backlog | None = getattr(task.mailbox, "backlog", None)
@@ -628,6 +637,11 @@ def _cancelled_call(task: InFlight, body: bytes) -> CancelCall:
     """Unpack the request of *task* to cancel a call that it made."""
     (request,) = REQUEST.unpack_from(body)
     return CancelCall(*task.job.key, reply=(task, request))
+
+
+def _decoded(text: bytes) -> str:
+    """Return text that a task has printed, which need not be UTF-8."""
+    return text.decode(errors="replace")
 
 
 # ------------------------------------------------ on the OS thread for output
@@ -698,10 +712,8 @@ def _log_event(content: tuple[Any, str, dict[str, Any]]) -> None:
 def _text_of_event(body: bytes) -> str:
     """Return a worker's structlog event as a string."""
     _, method, fields = pickle.loads(body)
-    event = fields.pop("event", "")
-    extras = (
-        f"{name}={value!r}"
-        for name, value in fields.items()
-        if name not in ("pid", *TASK_FIELDS)
-    )
-    return " ".join((method.upper(), str(event), *extras)) + "\n"
+    words = [method.upper(), str(fields.pop("event", ""))]
+    for name, value in fields.items():
+        if name not in ("pid", *TASK_FIELDS):
+            words.append(f"{name}={value!r}")
+    return " ".join(words) + "\n"
