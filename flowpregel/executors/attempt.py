@@ -179,9 +179,8 @@ def _packed_preview(draft: PreviewDraft, scope: Scope, *, has_result: bool) -> P
     fields = encode_json(parts).encode(errors="replace") if parts else b""
     if len(fields) > MOST_BYTES:
         fields = first_fields(parts)
-    beginning = fields[:-1]
-    end = fields[-1:]
-    fields = beginning + draft.outputs + end
+    # The output files are added before the last byte, the closing brace.
+    fields = fields[:-1] + draft.outputs + fields[-1:]
     return Preview(fields, packed_media(media) if media else b"")
 
 
@@ -236,11 +235,10 @@ def _exit_if_forked(pid: int, error: BaseException | None) -> None:
     code = 0
     try:
         if isinstance(error, SystemExit):
-            code = (
-                error.code
-                if isinstance(error.code, int)
-                else int(error.code is not None)
-            )
+            # As in Python itself, None means success, and any other object a failure.
+            code = 0 if error.code is None else 1
+            if isinstance(error.code, int):
+                code = error.code
         elif error is not None:
             code = 1
             traceback.print_exception(error)
@@ -316,11 +314,9 @@ def outcome_of(job: Job, error: BaseException, scope: Scope | None = None) -> Ou
         return replace(refused, refused=error)
     match error:
         case errors.GraphInterrupt():
-            questions = (
-                ()
-                if scope is None or scope.questions is None
-                else scope.questions.records
-            )
+            questions: Sequence[Any] = ()
+            if scope is not None and scope.questions is not None:
+                questions = scope.questions.records
             return records.Interrupted(
                 tuple(error.interrupts), questions=tuple(questions)
             )
@@ -334,7 +330,8 @@ def outcome_of(job: Job, error: BaseException, scope: Scope | None = None) -> Ou
             return Raised(error)
         case SystemExit() | KeyboardInterrupt():
             failure = errors.TaskExitError(job.task.name, repr(error))
-            failure.__context__, failure.__suppress_context__ = error, True
+            failure.__context__ = error
+            failure.__suppress_context__ = True
             return Raised(failure)
     cancelled = errors.NodeCancelledError(job.task.name)
     cancelled.__cause__ = error

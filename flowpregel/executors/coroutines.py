@@ -55,8 +55,9 @@ class CoroutineExecutor(Executor):
             self._loop.call_soon_threadsafe(self._begin, job, mailbox)
 
     def _begin(self, job: Job, mailbox: Mailbox) -> None:
-        loop, variables = asyncio.get_running_loop(), job.variables.copy()
-        task = loop.create_task(self._run(job, mailbox), context=variables)
+        attempt = self._run(job, mailbox)
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(attempt, context=job.variables.copy())
         self._tasks[job.key] = task
 
         def forget(done: asyncio.Task[None]) -> None:
@@ -82,7 +83,8 @@ class CoroutineExecutor(Executor):
 
     def _cancel(self, key: JobKey) -> None:
         stop_calls(self._calls.get(key, ()), "the run was stopped")
-        if (task := self._tasks.get(key)) is not None:
+        task = self._tasks.get(key)
+        if task is not None:
             task.cancel()
 
     def running(self) -> dict[JobKey, tuple[int, int]]:
@@ -102,7 +104,8 @@ class CoroutineExecutor(Executor):
 
     async def _run(self, job: Job, mailbox: Mailbox) -> None:
         client = LocalRunClient(job, mailbox)
-        calls = self._calls[job.key] = client.open_calls
+        calls = client.open_calls
+        self._calls[job.key] = calls
         try:
             outcome = await _timed(job, client)
         except asyncio.CancelledError:
@@ -123,7 +126,8 @@ async def _timed(job: Job, client: LocalRunClient) -> Outcome:
         client.open_calls.home = asyncio.current_task()
         return await aperform(job, client)
     began = client.last_activity
-    client.open_calls.home = attempt = asyncio.ensure_future(aperform(job, client))
+    attempt = asyncio.create_task(aperform(job, client))
+    client.open_calls.home = attempt
     try:
         while True:
             now = time.monotonic()
@@ -131,9 +135,8 @@ async def _timed(job: Job, client: LocalRunClient) -> Outcome:
             remaining = limit.at - now
             if remaining <= 0:
                 break
-            done, _ = await asyncio.wait(
-                {attempt}, timeout=None if remaining == inf else remaining
-            )
+            timeout = None if remaining == inf else remaining
+            done, _ = await asyncio.wait({attempt}, timeout=timeout)
             if done:
                 return attempt.result()
     finally:

@@ -114,7 +114,8 @@ class LocalRunClient(RunClient):
         """The calls of the attempt that have not succeeded. A call that succeeds is
         removed, so that its result is freed when the caller drops it.
         """
-        self.open_calls.pid, self.open_calls.task = os.getpid(), job.task.node.name
+        self.open_calls.pid = os.getpid()
+        self.open_calls.task = job.task.node.name
         if before_first is not None:
             self._backlog = mailbox.backlog
             self.open_calls.before_first = before_first
@@ -187,11 +188,9 @@ class LocalRunClient(RunClient):
 
     def end(self, outcome: Outcome, executor: str) -> None:
         """Post the outcome of the attempt, which ran on *executor*."""
-        caught = (
-            observed_failures(outcome, self.open_calls)
-            if self.open_calls.count
-            else None
-        )
+        caught: Collection[str] | None = None
+        if self.open_calls.count:
+            caught = observed_failures(outcome, self.open_calls)
         span: Span | None = None
         if self._watch is not None:
             span = self._watch.stop(executor)
@@ -210,7 +209,8 @@ class LocalRunClient(RunClient):
 
         Unless the task is on an event loop, wait until the state is stored.
         """
-        job, reply = self._job, CallFuture[Any](self._turn)
+        job = self._job
+        reply = CallFuture[Any](self._turn)
         if self._all_count:
             self.beat()
         self.open_calls.check_process()
@@ -376,11 +376,8 @@ class ThreadExecutor(Executor):
     def free(self) -> float:
         """Return the number of further jobs that would start at once."""
         with self._changed:
-            return (
-                self._limit
-                - (len(self._running) - len(self._parents))
-                - len(self._waiting)
-            )
+            counted = len(self._running) - len(self._parents)
+            return self._limit - counted - len(self._waiting)
 
     def running(self) -> dict[JobKey, tuple[int, int]]:
         """Return the jobs that run now."""
@@ -431,10 +428,8 @@ class ThreadExecutor(Executor):
 
     def _is_due(self) -> bool:
         """Return whether a job waits and may run now."""
-        return (
-            bool(self._waiting)
-            and len(self._running) - len(self._parents) < self._limit
-        )
+        counted = len(self._running) - len(self._parents)
+        return bool(self._waiting) and counted < self._limit
 
     def _note_parent(self, job: Job) -> None:
         # If no OS thread can be started, the waiting jobs keep waiting for the existing
@@ -516,11 +511,11 @@ class InlineExecutor(Executor):
                 raise
             finally:
                 self._running.remove(job.key)
-            if isinstance(outcome, Raised) and (
-                error := _for_the_program(outcome.error)
-            ):
-                mailbox.post(Ended(*job.key, Withdrawn()))
-                raise error
+            if isinstance(outcome, Raised):
+                error = _for_the_program(outcome.error)
+                if error is not None:
+                    mailbox.post(Ended(*job.key, Withdrawn()))
+                    raise error
             client.end(outcome, "inline")
             if isinstance(outcome, Raised) or time.monotonic() > until:
                 return
@@ -540,8 +535,6 @@ def _for_the_program(error: BaseException) -> BaseException | None:
         error = error.__context__ or error
     elif isinstance(error, NodeCancelledError):
         error = error.__cause__ or error
-    return (
-        error
-        if isinstance(error, KeyboardInterrupt) or is_from_handler(error)
-        else None
-    )
+    if isinstance(error, KeyboardInterrupt) or is_from_handler(error):
+        return error
+    return None

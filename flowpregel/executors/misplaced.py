@@ -31,10 +31,11 @@ def misplaced_future(
         args, kwargs: The arguments of the call.
     """
     names = _parameters_of(func)
-    arguments = {
-        (names[n] if n < len(names) else f"args[{n}]"): arg
-        for n, arg in enumerate(args)
-    }
+    arguments: dict[str, Any] = {}
+    for position, argument in enumerate(args):
+        has_name = position < len(names)
+        name = names[position] if has_name else f"args[{position}]"
+        arguments[name] = argument
     for name, value in (arguments | dict(kwargs)).items():
         path = path_to_future(value)
         if path is not None:
@@ -51,14 +52,18 @@ def path_to_future(value: Any) -> str | None:
     """Return the path to the first future in *value*, such as ``[3].model``, or
     None.
     """
-    waiting, seen = [("", value)], set[int]()
+    waiting = [("", value)]
+    seen: set[int] = set()
     while waiting and len(seen) < _MOST:
         path, part = waiting.pop()
         if isinstance(part, Unresolved):
             return path
-        if id(part) not in seen:
-            seen.add(id(part))
-            waiting += reversed([(path + step, item) for step, item in _parts_of(part)])
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        parts = [(path + step, item) for step, item in _parts_of(part)]
+        # The last entry is taken next, so the parts are searched in their order.
+        waiting += reversed(parts)
     return None
 
 

@@ -258,23 +258,18 @@ def priority_of(task: Task) -> int:
     """Return the highest priority among *task* and the tasks that wait for it, or 0 if
     none of them has one.
     """
-    highest: int | None = None
-    caller: Task | None = task
-    while caller is not None:
+    priorities: list[int] = []
+    for caller in (task, *callers_of(task)):
         resources = caller.node.resources
         if resources is not None and resources.priority is not None:
-            highest = (
-                resources.priority
-                if highest is None
-                else max(highest, resources.priority)
-            )
-        caller = caller.parent
-    return highest or 0
+            priorities.append(resources.priority)
+    return max(priorities, default=0)
 
 
 def callers_of(task: Task) -> list[Task]:
     """Return the tasks that wait for *task*, the nearest first."""
-    callers, caller = [], task.parent
+    callers: list[Task] = []
+    caller = task.parent
     while caller is not None:
         callers.append(caller)
         caller = caller.parent
@@ -415,7 +410,8 @@ class SharedLimits:
                 wakes = self._take(task_id, demand, run, now)
             else:
                 waiting = self._runs.setdefault(run, _WaitingRun(wake, ()))
-                waiting.names, waiting.until = {*waiting.names, *demand.limits}, 0.0
+                waiting.names = {*waiting.names, *demand.limits}
+                waiting.until = 0.0
                 wakes = []
             self._give_back_unused(demand.limits)
         _call(wakes)
@@ -449,11 +445,8 @@ class SharedLimits:
             if used + 1 > limit.available(used, now):
                 again.append(limit.next_change_at(now))
         for other, waiting in self._runs.items():
-            if (
-                other is not run
-                and waiting.until > now
-                and {*waiting.names} & {*demand.limits}
-            ):
+            has_turn = other is not run and waiting.until > now
+            if has_turn and {*waiting.names} & {*demand.limits}:
                 again.append(waiting.until)
         return min(again) if again else None
 
