@@ -396,7 +396,8 @@ class Shared(Generic[T]):
             # the pickle gets fresh copies.
             parts = [*map(memory.copy_on_write, parts)]
         wrap = PickleBuffer if protocol >= 5 else bytes
-        return _received, (self._key, self._type, self._digest, *map(wrap, parts))
+        wrapped_parts = [wrap(part) for part in parts]
+        return _received, (self._key, self._type, self._digest, *wrapped_parts)
 
     def __copy__(self) -> Self:
         return self
@@ -473,13 +474,17 @@ def _received(key: bytes, kind: str, digest: str | None, *parts: Any) -> Shared[
     """Unpickle a handle: return this process's own handle with this key, or else a new
     one for the received parts of the value.
     """
-    if (handle := _made_here.get(key)) is not None:
-        return handle
-    copy: Shared[Any] = Shared(key, kind, digest, parts)
-    origins = [memory.origin_of(memoryview(part)) for part in parts[1:]]
-    if all(isinstance(part, memory.PrivateMapping) for part in origins):
-        copy._unused = parts  # noqa: SLF001 - its maker
-    return copy
+    own_handle = _made_here.get(key)
+    if own_handle is not None:
+        return own_handle
+    handle: Shared[Any] = Shared(key, kind, digest, parts)
+    buffers = parts[1:]
+    origins = [memory.origin_of(memoryview(buffer)) for buffer in buffers]
+    if all(isinstance(origin, memory.PrivateMapping) for origin in origins):
+        # This process has mapped the buffers copy-on-write for this handle, so the
+        # first task that reads the value may write to them.
+        handle._unused = parts  # noqa: SLF001 - its maker
+    return handle
 
 
 def _found(key: bytes, kind: str) -> Shared[Any]:

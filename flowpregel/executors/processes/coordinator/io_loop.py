@@ -182,10 +182,14 @@ class IOLoop:
         If both are None, *fd* is no longer watched. This must be done before *fd* is
         closed.
         """
-        events = ((selectors.EVENT_WRITE, write), (selectors.EVENT_READ, read))
         if self._watched.pop(fd, None):
             self._selector.unregister(fd)
-        if actions := {event: action for event, action in events if action is not None}:
+        actions: dict[int, Action] = {}
+        if write is not None:
+            actions[selectors.EVENT_WRITE] = write
+        if read is not None:
+            actions[selectors.EVENT_READ] = read
+        if actions:
             self._selector.register(fd, sum(actions))
             self._watched[fd] = actions
 

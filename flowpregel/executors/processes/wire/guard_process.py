@@ -200,12 +200,16 @@ def clean_up_after(tags: set[bytes], *, kill: bool) -> None:
     """
     if kill:
         end_processes_with({PROCESS_TAG.encode() + b"=" + tag for tag in tags})
+    scratch = sys.argv[2]
     with contextlib.suppress(OSError):
-        for name in os.listdir(sys.argv[2]):
-            if name.startswith("flowpregel-") and name.split("-")[1].encode() in tags:
+        for name in os.listdir(scratch):
+            if not name.startswith("flowpregel-"):
+                continue
+            tag = name.split("-")[1].encode()
+            if tag in tags:
                 import shutil  # noqa: PLC0415 - seldom needed
 
-                shutil.rmtree(f"{sys.argv[2]}/{name}", ignore_errors=True)
+                shutil.rmtree(f"{scratch}/{name}", ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -204,33 +204,30 @@ def _job_parts(
     """
     task = job.task
     if isinstance(task.input, Arguments):
-        yield from (
-            ("input", f"args[{n}]", part) for n, part in enumerate(task.input.args)
-        )
-        yield from (
-            ("input", f"argument {n}", part) for n, part in task.input.kwargs.items()
-        )
+        for position, argument in enumerate(task.input.args):
+            yield "input", f"args[{position}]", argument
+        for name, argument in task.input.kwargs.items():
+            yield "input", f"argument {name}", argument
     else:
         yield "input", "input", task.input
     others = {
         "config": job.run.config,
         "context": job.run.context,
         "channels": channels,
-    }
-    others |= {
         "previous": job.step.previous,
         "answers": task.attempt.answers,
         "error": task.error,
-    }
-    others |= {
         "managed": managed,
         "control": job.run.control,
         "saved": task.attempt.saved,
     }
     for variable, value in job.variables.items():
-        if (location := variable_place(variable)) is not None:
+        location = variable_place(variable)
+        if location is not None:
             others[f"context variable {location[1]!r}"] = value
-    yield from ((name, name, part) for name, part in others.items())
+    for name, part in others.items():
+        yield name, name, part
+    # If each part can be pickled by itself, the error names the last one: the input.
     yield "input", "input", None
 
 
@@ -317,15 +314,24 @@ def pack_outcome(outcome: Outcome, task: str, share: Share | None = None) -> byt
         content = [getattr(outcome, name) for name in outcome.__match_args__]
         return bytes((_OUTCOMES.index(type(outcome)),)) + pack(content, share).data
     except BaseException as error:  # noqa: BLE001 - the worker always answers
-        name = "interrupt" if isinstance(outcome, Interrupted) else "command"
-        value: Any = outcome
-        if isinstance(outcome, Returned):
-            name, value = "result", outcome.writes
-            value = value[0][1] if len(value) == 1 else value
-        failure = TaskSerializationError(
-            task, f"the {name}", *find_culprit(value, name)
-        )
+        name, value = _user_value_of(outcome)
+        culprit = find_culprit(value, name)
+        failure = TaskSerializationError(task, f"the {name}", *culprit)
         return _pack_error(failure.with_traceback(error.__traceback__), task, None)
+
+
+def _user_value_of(outcome: Outcome) -> tuple[str, Any]:
+    """Return the user's value in *outcome* and a name for it, to find the part that
+    cannot be pickled.
+    """
+    match outcome:
+        case Returned([(_, result)]):
+            return "result", result
+        case Returned(writes):
+            return "result", writes
+        case Interrupted():
+            return "interrupt", outcome
+    return "command", outcome
 
 
 def _pack_items(items: ItemOutcomes | None, task: str) -> ItemOutcomes | None:
@@ -364,7 +370,8 @@ def _pack_error(
     items: ItemOutcomes | None = None,
 ) -> bytes:
     leave_out_ours(error)
-    text, calls = "".join(traceback.format_exception(error)), failed_calls(error)
+    text = "".join(traceback.format_exception(error))
+    calls = failed_calls(error)
     try:
         message = pack((error, error.__cause__, text, calls, items), share)
         # The pickle is loaded as a test, because many exceptions can be pickled but not
@@ -377,10 +384,10 @@ def _pack_error(
             cause = f"{type(problem).__name__}: {problem}"
         stand_in = TaskSerializationError(task, "the error", path, cause)
         message = pack((stand_in, None, text, calls, items))
-    is_cancelled = isinstance(error, TaskCancelled)
-    return (
-        bytes((_CANCELLED if is_cancelled else _OUTCOMES.index(Raised),)) + message.data
-    )
+    tag = _OUTCOMES.index(Raised)
+    if isinstance(error, TaskCancelled):
+        tag = _CANCELLED
+    return bytes((tag,)) + message.data
 
 
 class PackedOutcome:
@@ -399,11 +406,12 @@ class PackedOutcome:
     __slots__ = ("_kind", "_parts", "is_of_cancelled", "is_plain")
 
     def __init__(self, data: bytes, open_ref: Open | None = None, at: int = 0) -> None:
-        if data[at] > _CANCELLED:
-            raise ValueError(f"no outcome has the tag {data[at]}")
-        self.is_of_cancelled: bool = data[at] == _CANCELLED
+        tag = data[at]
+        if tag > _CANCELLED:
+            raise ValueError(f"no outcome has the tag {tag}")
+        self.is_of_cancelled: bool = tag == _CANCELLED
         """True if the outcome is the error of a cancelled call (`TaskCancelled`)."""
-        self._kind = Raised if self.is_of_cancelled else _OUTCOMES[data[at]]
+        self._kind = Raised if self.is_of_cancelled else _OUTCOMES[tag]
         parts, is_plain = serialization.read_message(data, open_ref, at + 1)
         self._parts = parts
         self.is_plain: bool = is_plain

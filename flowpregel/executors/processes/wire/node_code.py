@@ -71,9 +71,11 @@ class RecentlyUsed(Generic[KeyT, ValueT]):
         """
         dropped: list[KeyT] = []
         with self._lock:
-            before = self._entries.pop(key, None)
-            self.size += size - (0 if before is None else before[1])
+            replaced = self._entries.pop(key, None)
+            if replaced is not None:
+                self.size -= replaced[1]
             self._entries[key] = value, size
+            self.size += size
             while len(self._entries) > 1 and self._is_over():
                 oldest, (_, freed) = self._entries.popitem(last=False)
                 self.size -= freed
@@ -97,33 +99,33 @@ def pack_node(node: Node, *, called: bool = False) -> bytes:
         TaskSerializationError: A part of *node* cannot be pickled.
     """
     _refuse_unfinished_module(node)
-    slim = (
-        node
-        if called
-        else replace(
-            node,
-            triggers=(),
-            retry=(),
-            cache=None,
-            timeout=None,
-            handler=None,
-            executor=None,
-            mapper=node.mapper if node.reads_state else None,
-            metadata={},
-            trace_policy=None,
-            tags=(),
-            subgraph=None,
-        )
-    )
+    packed = node if called else _part_to_execute(node)
     try:
-        return dumps(slim)
+        return dumps(packed)
     except Exception as error:
+        functions = [step.func or step.coroutine for step in packed.steps]
         parts: list[tuple[str, str, Any]]
-        parts = [
-            ("code", "function", step.func or step.coroutine) for step in slim.steps
-        ]
-        parts += [("code", "writers", slim.writers), ("code", "node", slim)]
+        parts = [("code", "function", function) for function in functions]
+        parts += [("code", "writers", packed.writers), ("code", "node", packed)]
         raise first_unpicklable(node.name, parts, error) from error
+
+
+def _part_to_execute(node: Node) -> Node:
+    """Return *node* without the parts that only its run needs."""
+    return replace(
+        node,
+        triggers=(),
+        retry=(),
+        cache=None,
+        timeout=None,
+        handler=None,
+        executor=None,
+        mapper=node.mapper if node.reads_state else None,
+        metadata={},
+        trace_policy=None,
+        tags=(),
+        subgraph=None,
+    )
 
 
 def _refuse_unfinished_module(node: Node) -> None:

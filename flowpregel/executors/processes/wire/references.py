@@ -347,11 +347,10 @@ class _Search:
         self.references.add(_parts_of_mapping, attributes)
         self._pending += (type(kind), *kind.__bases__)
         for name, value in [*attributes.items()]:
-            is_of_language = name[:2] == "__" == name[-2:] or name == "_abc_impl"
-            is_of_enum = isinstance(kind, EnumMeta) and name[:1] == "_" == name[-1:]
-            if isinstance(value, types.FunctionType) or not (
-                is_of_language or is_of_enum
-            ):
+            is_special = name[:2] == "__" == name[-2:] or name == "_abc_impl"
+            if isinstance(kind, EnumMeta) and name[:1] == "_" == name[-1:]:
+                is_special = True
+            if isinstance(value, types.FunctionType) or not is_special:
                 self._pending.append(value)
             elif type(value) is dict:
                 # The contents of a dict of annotations or of dataclass fields are
@@ -421,16 +420,14 @@ def _is_plain(kind: Any) -> bool:
     """Return whether `pickle` stores nothing but the class and the attributes of an
     instance of *kind*.
     """
-    return bool(
-        all(
-            getattr(kind, name, None) is getattr(object, name, None)
-            for name in _PICKLING
-        )
-        and kind not in copyreg.dispatch_table
-        # An instance of a class written in C may have a hidden state, so only `object`
-        # may be a base class written in C.
-        and all(base is object or base.__flags__ & _HEAP_TYPE for base in kind.__mro__)
-    )
+    if kind in copyreg.dispatch_table:
+        return False
+    for name in _PICKLING:
+        if getattr(kind, name, None) is not getattr(object, name, None):
+            return False
+    # An instance of a class written in C may have a hidden state, so only `object` may
+    # be a base class written in C.
+    return all(base is object or base.__flags__ & _HEAP_TYPE for base in kind.__mro__)
 
 
 def _is_of_immutable_library(value: Any) -> bool:
@@ -438,10 +435,8 @@ def _is_of_immutable_library(value: Any) -> bool:
     `_IMMUTABLE_NAMES`, or a scalar, dtype or ufunc of NumPy.
     """
     kind = type(value)
-    if (
-        kind.__module__ == "typing"
-        or f"{kind.__module__}.{kind.__qualname__}" in _IMMUTABLE_NAMES
-    ):
+    full_name = f"{kind.__module__}.{kind.__qualname__}"
+    if kind.__module__ == "typing" or full_name in _IMMUTABLE_NAMES:
         return True
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(

@@ -443,17 +443,27 @@ class BufferReader:
         Raises:
             OSError: The segment of the buffer was not sent.
         """
+        mapping = self._reusable_mapping(ref)
+        if mapping is None:
+            fd = self._descriptor(ref.segment)
+            mapping = PrivateMapping(fd, ref.size)
+            self._mapped.add(mapping)
+        buffer = _exported(mapping, ref.size, mapping)
+        weakref.finalize(buffer, self._keep_idle, ref, mapping).atexit = False
+        return PickleBuffer(buffer).raw()
+
+    def _reusable_mapping(self, ref: BufferRef) -> PrivateMapping | None:
+        """Return an unused mapping of the segment that contains *ref*, or None if there
+        is none, or if a task has written to it.
+        """
         mapping = self._idle.pop(ref.segment, None)
         while sum(map(len, [*self._idle.values()])) > _KEPT:
             self._idle.popitem(last=False)
-        if mapping is None or len(mapping) < ref.size or not mapping.is_untouched():
-            mapping = PrivateMapping(self._descriptor(ref.segment), ref.size)
-            self._mapped.add(mapping)
-        buffer = _exported(mapping, ref.size, mapping)
-        weakref.finalize(buffer, self._gone, ref, mapping).atexit = False
-        return PickleBuffer(buffer).raw()
+        if mapping is None or len(mapping) < ref.size:
+            return None
+        return mapping if mapping.is_untouched() else None
 
-    def _gone(self, ref: BufferRef, mapping: PrivateMapping) -> None:
+    def _keep_idle(self, ref: BufferRef, mapping: PrivateMapping) -> None:
         """Keep a mapping for reuse, and note that its buffer is no longer used. This is
         the finalizer of the buffer.
         """
