@@ -551,11 +551,11 @@ class TaskPool(ABC):
         line.
         """
         task = worker.tasks.get(frame.number)
-        text = _decoded(frame.body)
+        text = _printed_text(frame.body)
         is_error = bool(frame.flags & protocol.STDERR)
         if is_error:
             worker.output.tail = last_lines(worker.output.tail + text)
-        self._keep_output(task, frame.body, _decoded)
+        self._keep_output(task, frame.body, _printed_text)
         label = f"[worker {worker.pid}]"
         if task is not None:
             label = f"[{task.job.task.name}]"
@@ -639,7 +639,7 @@ def _cancelled_call(task: InFlight, body: bytes) -> CancelCall:
     return CancelCall(*task.job.key, reply=(task, request))
 
 
-def _decoded(text: bytes) -> str:
+def _printed_text(text: bytes) -> str:
     """Return text that a task has printed, which need not be UTF-8."""
     return text.decode(errors="replace")
 
