@@ -573,13 +573,10 @@ class ProcessExecutor(PoolExecutor):
         own_variables = env or {}
         caps = _items_outside(own_variables, thread_caps(cpus, size))
         amounts, gpus = amounts_of(limits, max(size, cpus))
-        packed_initializer = b""
-        if initializer is not None:
-            packed_initializer = crossing.dumps((initializer, initargs))
         settings = PoolSettings(
             size=size,
             env={**caps, **own_variables},
-            initializer=packed_initializer,
+            initializer=crossing.dumps((initializer, initargs)) if initializer else b"",
             worker_max_tasks=worker_max_tasks,
             worker_max_rss=worker_max_rss,
             grace=grace,

@@ -509,12 +509,12 @@ def _priority_among(resources: Resources | None, callers: Sequence[InFlight]) ->
     """Return the higher of two priorities: that of the task itself, in *resources*, and
     that of the nearest caller.
     """
-    own = None if resources is None else resources.priority
+    priority = None if resources is None else resources.priority
     if not callers:
-        return own or 0
+        return priority or 0
     # no mutant: The nearest caller has inherited too, so it has the highest.
     inherited = callers[0].priority
-    return inherited if own is None else max(inherited, own)
+    return inherited if priority is None else max(inherited, priority)
 
 
 def _holds_something(caller: InFlight) -> bool:

@@ -347,10 +347,11 @@ class _Search:
         self.references.add(_parts_of_mapping, attributes)
         self._pending += (type(kind), *kind.__bases__)
         for name, value in [*attributes.items()]:
-            is_special = name[:2] == "__" == name[-2:] or name == "_abc_impl"
-            if isinstance(kind, EnumMeta) and name[:1] == "_" == name[-1:]:
-                is_special = True
-            if isinstance(value, types.FunctionType) or not is_special:
+            is_of_language = name[:2] == "__" == name[-2:] or name == "_abc_impl"
+            is_of_enum = isinstance(kind, EnumMeta) and name[:1] == "_" == name[-1:]
+            if isinstance(value, types.FunctionType) or not (
+                is_of_language or is_of_enum
+            ):
                 self._pending.append(value)
             elif type(value) is dict:
                 # The contents of a dict of annotations or of dataclass fields are
