@@ -1,11 +1,11 @@
-"""Private files of the user, in which a reader of a store leaves what it has read, for
-the next reader.
+"""Private cache files, in which a reader of a store saves what it has read for the next
+reader.
 
 The files are in the user's cache directory, with a folder for each store. They may be
 deleted at any time. A file is not read if another user owns it or may read it, or if
 its seal, a checksum over its name and content, was not made with the key of the store.
-So only a program with this key can have written the file. The files are encrypted if
-the store is.
+So a file that is read was written by a program that has this key. The files are
+encrypted if the store is.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PRIVATE: Final = 0o077
 MOST_OF_FILE: Final = 512 << 20
 """The limit on the size of a file, in bytes."""
 MOST_OF_ALL: Final = 2 << 30
-"""The limit on the size of the files of all stores, in bytes."""
+"""The limit on the total size of the files of all stores, in bytes."""
 
 
 class CacheFiles:
@@ -90,7 +90,7 @@ class CacheFiles:
 
     def remove_others(self, names: Collection[str]) -> None:
         """Remove the files of the store whose names are not in *names*. If the files of
-        all stores are too large together, remove the oldest of them.
+        all stores together exceed `MOST_OF_ALL`, remove the oldest of them.
         """
         paths = set(map(self._path, names))
         with suppress(OSError):
@@ -154,7 +154,9 @@ def _is_private(status: os.stat_result) -> bool:
 
 
 def _remove_oldest(root: Path) -> None:
-    """Remove the oldest files below a folder until they have at most `MOST_OF_ALL`."""
+    """Remove the oldest files below a folder until the rest have at most `MOST_OF_ALL`
+    bytes together.
+    """
     paths = sorted(
         root.glob("*/*"),
         key=_changed_at,

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 class CallContent(NamedTuple):
-    """The digests of the content of a call, which do not depend on the run."""
+    """The digests of a call's arguments and result. They do not depend on the run, so
+    calls of two runs with equal content have equal digests.
+    """
 
     arguments: str = ""
     """The digest of the arguments, or an empty string if it is not stored."""

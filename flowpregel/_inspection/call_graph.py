@@ -156,7 +156,9 @@ class _GraphBuilder:
         self.table = index.table
         self.nodes: dict[str, GraphNode] = {}
         self.data: Counter[Edge] = Counter()
-        """The number of calls that received a result, by the two tasks."""
+        """The number of calls that received a result, by the ids of two nodes: that of
+        the task that returned the result, and that of the calls.
+        """
         self.steps: defaultdict[_StepKey, _NodeIds] = defaultdict(dict)
         """The nodes of each superstep."""
         self.called: set[str] = set()
@@ -201,8 +203,8 @@ class _GraphBuilder:
             self.table.sources,
             strict=True,
         )
-        # Equal rows are counted first, because almost all calls have the same values in
-        # the columns that are read here.
+        # Equal rows are counted first, and the loop below processes each of them once.
+        # Almost all calls have the same values in the columns that are read here.
         counted_rows = Counter(rows)
         received: list[tuple[GraphNode, str, int]] = []
         for row, count in counted_rows.items():
@@ -227,8 +229,8 @@ class _GraphBuilder:
         sources: str,
         count: int,
     ) -> None:
-        """Add data edges to *node* from those tasks named in *sources* (one a line)
-        that are in the same box.
+        """Add data edges to *node* from those tasks in the same box that *sources*
+        names, one on each line.
         """
         for name in sources.splitlines():
             source_id = f"{node.parent}|{name}"

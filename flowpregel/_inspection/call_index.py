@@ -51,7 +51,7 @@ after a change. Any other selection is made again when it is requested.
 """
 _MOST_LOGGED: Final = 200_000
 """The length of the log at which its first half is dropped. A selection that is older
-than the log is then made again, not updated.
+than the remaining half is then made again, not updated.
 """
 
 
@@ -386,7 +386,7 @@ class CallIndex:
 
         Args:
             query: The query.
-            since: The version of the index from which the caller has rows.
+            since: The version of the index when the caller received its rows.
             known: The numbers of the calls whose rows the caller has. Such a row is
                 left out, unless the call has changed after the version *since*.
         """

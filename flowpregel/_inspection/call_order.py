@@ -18,7 +18,9 @@ from flowpregel._inspection.call_rows import NUMBER_NAMES
 from flowpregel._inspection.call_table import CallTable
 
 SortValue: TypeAlias = tuple[int, float, str]
-"""A value that can be compared with all others."""
+"""The form in which the values of a field are sorted: numbers, strings and missing
+values can be compared with each other in this form.
+"""
 _NUMERIC: Final = (
     "began",
     "took",

@@ -86,7 +86,7 @@ class CallPlot(NamedTuple):
 
 
 class PlotFields(NamedTuple):
-    """The fields of the calls of a run from which a person chooses."""
+    """The fields of a run's calls that a person can choose for a plot."""
 
     chosen: tuple[str, ...]
     """The numeric fields that the user's code named: arguments, metrics, results."""

@@ -165,7 +165,7 @@ def _published_tasks(
 def _series_so_far(task: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the series that a running task has sent, by the name of the metric."""
     series: dict[str, Mapping[str, Any]] = {}
-    # A process of an earlier version publishes no series.
+    # A process with an earlier version of flowpregel publishes no series.
     for name, rows in task.get("series", {}).items():
         points = [_point(*row) for row in rows]
         series[name] = series_columns(points, task["began"])

@@ -165,8 +165,8 @@ class CallTable:
             columns: The columns of the other table, as arrays and packed strings.
             fields: The columns of the fields that the user's code named, from the other
                 table.
-            urgency: The urgencies of the other table.
-            sources: The sources of the other table.
+            urgency: The `urgency` column of the other table.
+            sources: The `sources` column of the other table.
 
         Raises:
             ValueError: The columns have different lengths.

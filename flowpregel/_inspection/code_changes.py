@@ -76,7 +76,8 @@ def difference_in(
 
 def _own_change(code: str) -> str:
     """Return the description of a change in the function itself, and not in its
-    helpers. It does not name the function, because the notice does.
+    helpers. If it is the only change, the notice about changed code leaves the
+    description out, because the notice names the function anyway.
 
     Args:
         code: The digest of the code.
@@ -211,8 +212,6 @@ def _grouped_parts(
     """Return the parts by kind and name. Several parts may have the same name: modules
     may use the same names, and the name of a local definition here does not contain the
     functions around it.
-
-    The name of a local definition does not contain the functions around it.
     """
     names: defaultdict[tuple[str, str], list[CodePart]] = defaultdict(list)
     for part in parts:

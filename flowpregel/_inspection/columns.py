@@ -92,8 +92,8 @@ class Columns(NamedTuple):
 
 
 def _full_version(version: str) -> str:
-    """Return *version* followed by this machine's byte order and size of integers,
-    because arrays from a machine with other ones cannot be read.
+    """Return *version* followed by this machine's byte order and size of integers. If
+    one of these differs on another machine, arrays from that machine cannot be read.
     """
     size = array("q").itemsize
     return f"{version} {sys.byteorder} {size}"

@@ -256,7 +256,9 @@ class CheckpointView:
         tables = tasks.tables
 
         def read(transaction: Any) -> CheckpointRecord | None:
-            """Return the checkpoint's record without the channels of a keyframe."""
+            """Return the checkpoint's record. If it stores only the differences from a
+            keyframe (the channels of an earlier checkpoint), the keyframe is not read.
+            """
             record = tables.stored_checkpoint(transaction, namespace, id)
             if record is None:
                 return None
@@ -327,8 +329,8 @@ class TaskCursor:
         self.changes = bytearray()
         """The digests of changed tasks, until the reader of the run clears them."""
         self.is_taken_back = False
-        """True if the writes of a known task were undone, or its body did not make it
-        again before it returned, which *changes* does not show.
+        """True if a known task no longer counts, because its writes were undone, or it
+        is a failed call that its body did not make again. *changes* does not show this.
         """
         self._failed: tuple[int, FailedTasks] | None = None
         """The version of the tasks, and the failed tasks in that version."""
@@ -352,7 +354,7 @@ class TaskCursor:
 
     @property
     def known_failed(self) -> FailedTasks | None:
-        """The failed tasks, or None if tasks have changed since these were set."""
+        """The failed tasks that were last set, or None if tasks have changed since."""
         if self._failed is None:
             return None
         version, failed = self._failed
@@ -467,8 +469,8 @@ class TaskCursor:
         self.changes[:] = self._known.all_digests()
 
     def end_step(self) -> None:
-        """Note that another checkpoint has followed, and check whether failed calls are
-        left out from now on.
+        """Note that another checkpoint has followed. From now on, a failed call that
+        its body did not make again is left out: set `is_taken_back` if there is one.
         """
         if self.location.is_over:
             return

@@ -210,7 +210,9 @@ class _Sample:
     def __init__(self) -> None:
         self._rows: dict[str, CallRow] = {}
         self._greatest = ""
-        """The greatest id of the sample, or an empty string if there is room."""
+        """The greatest id that still belongs to the sample, or an empty string as long
+        as any id does.
+        """
 
     def add(self, row: CallRow) -> None:
         """Add a call if it belongs to the sample."""

@@ -105,8 +105,8 @@ def output_page(
         text: A string that a line or its call must contain. Upper and lower case are
             not distinguished.
         level: The lowest level of a line; an empty string also selects printed lines.
-        end: The number of the selected line after which none is returned; None for no
-            limit.
+        end: The number of selected lines from the beginning, of which the last are
+            returned; None for all selected lines.
         most: The greatest number of lines to return.
 
     Example:

@@ -58,8 +58,8 @@ class StoreReader:
         most: The limit on the calls that are read and returned at once. The next call
             returns more.
         is_patient: True to read all tasks of a run's newest checkpoint before the row
-            of the run is returned. Otherwise `RunRow.is_behind` may be true, and the
-            caller asks again when `postponed` changes.
+            of the run is returned. Otherwise `RunRow.is_behind` may be true. If
+            `postponed` has changed, the caller must request the rows once more.
         is_cached: True to begin from what an earlier reader has passed to `keep`.
 
     Example:
@@ -145,9 +145,9 @@ class StoreReader:
         items: Iterable[Item],
         thread_of: Callable[[Item], str] | None = None,
     ) -> Iterator[Item]:
-        """Yield *items*, such as threads, and let the reads inside the caller's loop,
-        on this OS thread, share a snapshot of the store, which is renewed after every
-        few items. This saves round trips to a database on another machine.
+        """Yield *items*, such as threads. The reads inside the caller's loop, on this
+        OS thread, share a snapshot of the store, which is renewed after every few
+        items. This saves round trips to a database on another machine.
 
         Args:
             items: The items, in order.
@@ -446,8 +446,8 @@ class StoreReader:
         """Return the data that a page needs first, which was stored with the calls of a
         thread's last run, or None.
 
-        It is valid as long as no call has changed since, which the caller must check by
-        its own mark.
+        The data are valid only if no call has changed since they were stored. So they
+        must contain the mark of the calls, since which the caller requests changes.
 
         Args:
             thread_id: The id of the thread.

@@ -97,8 +97,9 @@ class ReaderCache:
 
     @classmethod
     def of_store(cls, store: str, tasks: TaskRecords) -> ReaderCache | None:
-        """Return the cache of a store on disk, or None for a store at a URL: a restored
-        backup of it may have the same mark, but other content.
+        """Return the cache of a store on disk, or None for a store at a URL. A restored
+        backup of a database may have the mark of the cached data, but other content, so
+        a cache of it could return wrong data.
         """
         if not os.path.exists(store):
             return None

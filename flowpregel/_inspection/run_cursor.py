@@ -55,7 +55,7 @@ class RunCursor:
     ended: Counter[CallState] = field(default_factory=Counter)
     """The number of tasks in each state, without the tasks of *open_cursors*."""
     was_behind: bool = False
-    """True if checkpoints had not been read yet when the last update began."""
+    """True if some checkpoints had not been read yet when the last update began."""
     store_mark: int = -1
     """The store's mark (a number that each commit changes) at the last update."""
     is_held: bool = False

@@ -578,7 +578,8 @@ class RunList:
         """Return the details of a run, and whether its calls had to be counted to get
         them.
         """
-        # A pause is only a request, and no checkpoint of the run records it.
+        # The pause is compared too, because it changes none of the other values: no
+        # checkpoint of the run records a pause.
         pause = self._pauses.reason(row.thread_id, {FLOW: row.flow})
         state = (row.status, row.updated, row.states, pause)
         known = self._details.get(row.thread_id)
