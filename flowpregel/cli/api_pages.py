@@ -37,7 +37,9 @@ _ITEM: Final = re.compile(r"(\S[*\w., ]*): +(.*)")
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 _KEYWORDS: Final = re.compile(r"Unpack\[(\w+)\]")
 _IMPORT_ERRORS: Final = (ImportError, ConfigurationError)
-"""The errors of a module whose package is not installed."""
+"""The errors that importing a module raises if a package that it needs is not
+installed.
+"""
 _WIDTH: Final = 79
 _LONGEST_VALUE: Final = 200
 _OWN: Final = "flowpregel"
@@ -184,8 +186,8 @@ def _own_classes(value: type) -> list[type]:
 
 
 def _members(value: type) -> dict[str, Any]:
-    """Return the public methods and properties of a class, without the tests of a
-    contract suite.
+    """Return the public methods and properties of a class. The tests (``test_...``) of
+    a class that other projects inherit to test their own stores are left out.
     """
     members: dict[str, Any] = {}
     for base in _own_classes(value):
@@ -228,7 +230,7 @@ def _fields_in(definition: ast.stmt) -> Iterator[tuple[str, str]]:
 
 def signature_text(target: Callable[..., Any]) -> str:
     """Return the signature of a function or class as Python source, with one parameter
-    a line if it is long. Keywords of a ``TypedDict`` are parameters.
+    on each line if it is long. Keywords of a ``TypedDict`` are parameters.
     """
     try:
         signature = inspect.signature(target)

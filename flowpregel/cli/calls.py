@@ -259,7 +259,7 @@ def _repeatable_function(arguments: StoredArguments) -> Callable[..., Any]:
         _: int,
         items: Iterable[tuple[Any, ...]],
     ) -> list[Any]:
-        """Make the calls of a chunk, one after another."""
+        """Make the calls of a chunk (several items of a `map`) one after another."""
         call_here = task.__self__.call_here
         return [call_here(*item) for item in items]
 

@@ -248,7 +248,7 @@ def graph_command(
     """Draw a flow, or with --thread a run of the flow.
 
     A flow is drawn as a list of nodes and edges, a run as a table of supersteps with
-    the end, the time and the trouble of each task. Only a flow can be drawn in
+    the outcome, the duration and the error of each task. Only a flow can be drawn in
     Mermaid's or Graphviz's language.
     """
     has_language = options["mermaid"] or options["dot"]

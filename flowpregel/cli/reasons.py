@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def next_run_text(work: Work, flow: Pregel, saver: BaseCheckpointSaver) -> str:
-    """Return a sentence about how the next run handles a call or a node.
+    """Return a sentence about the next run: whether it uses the recorded result of a
+    call or a node, or computes it again.
 
     Args:
         work: The call or the node.
@@ -46,9 +47,7 @@ def next_run_text(work: Work, flow: Pregel, saver: BaseCheckpointSaver) -> str:
 
 
 def _node_text(work: Work, flow: Pregel, saver: BaseCheckpointSaver) -> str:
-    """Return a sentence about how the next run handles a node of a graph that has
-    ended.
-    """
+    """Return the sentence of `next_run_text` for a node that has ended."""
     node = flow.definition.program_now().nodes.get(str(work.name))
     recorded = "" if work.ran is None else work.ran.code
     now = "" if node is None else code_of_node(node)
@@ -60,7 +59,7 @@ def _node_text(work: Work, flow: Pregel, saver: BaseCheckpointSaver) -> str:
 
 
 def _unchanged_text(saver: BaseCheckpointSaver, code: str) -> str:
-    """Return a sentence about how the next run handles a result whose code has not
+    """Return the sentence of `next_run_text` for a result whose code has not
     changed.
     """
     text = "the recorded result is used; the code is unchanged"
@@ -73,8 +72,8 @@ def _unchanged_text(saver: BaseCheckpointSaver, code: str) -> str:
 def _changed_text(
     saver: BaseCheckpointSaver, recorded: str, now: str, policy: str | None
 ) -> str:
-    """Return a sentence about how the next run handles a result whose code has changed,
-    with the changes.
+    """Return the sentence of `next_run_text` for a result whose code has changed, with
+    the changes.
     """
     difference = difference_in(saver, recorded, now)
     changes = f": {difference}" if difference else ""

@@ -109,7 +109,8 @@ def run_flow(
     Args:
         request: The flow and the options.
         flow_input: The input of the flow.
-        resume: The handling of a stored run with this id, as in `GraphRun.resume`.
+        resume: ``"auto"`` or the flow's `RunIdentity`, with which a stored run of this
+            id is resumed. None if only *flow_input* decides whether it is.
 
     Raises:
         click.exceptions.Exit: This command was stopped, and not only the run, so it

@@ -36,8 +36,8 @@ def load_flow(name: str, folder: str = "") -> Pregel:
     """Import the flow named ``package.module:flow`` or ``path/to/file.py:flow``.
 
     Args:
-        name: The module and the name of the variable, of the flow's function, or of a
-            task, for the flow that makes one call of it.
+        name: The module, and the name of the variable, of the flow's function, or of a
+            task. A task stands for the flow that makes one call of it.
         folder: The folder of the module. If it does not have the module, the working
             directory is used.
 
@@ -187,7 +187,7 @@ def _refuse_other_module(name: str, folder: str) -> None:
 
 @contextmanager
 def flow_on(flow: Pregel, store: str | None) -> Iterator[Pregel]:
-    """Return a context manager that returns *flow* with the store at *store*.
+    """Return a context manager that provides *flow* with the store at *store*.
 
     If *store* is None, the flow keeps its own checkpointer.
     """

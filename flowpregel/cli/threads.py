@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from flowpregel.pregel.snapshot import StateSnapshot
 
 _MOST_DONE = 100
-"""The number of finished tasks in a table without ``--full``. They are the last."""
+"""The number of finished tasks, the last ones, in a table without ``--full``."""
 _MOST_COUNTED = 20
 """The number of finished runs whose failed calls `ls` counts, so that a list of many
 runs takes little time. The failed calls are counted for the runs that changed last.

@@ -67,7 +67,8 @@ def run_to_end(
         flow: The flow, with its store.
         flow_input: The input of the flow.
         options: The options of the run.
-        resume: The handling of a stored run, as in `GraphRun.resume`.
+        resume: ``"auto"`` or the flow's `RunIdentity`, with which a stored run is
+            resumed. None if only *flow_input* decides whether it is.
         is_quiet: True to show no progress.
     """
     on_conflict = options["on_conflict"]
