@@ -104,7 +104,9 @@ class ConcurrencyLimit:
 
     @property
     def room(self) -> int:
-        """The number of slots that are free now, or less than 0."""
+        """The number of slots that are free now. It is negative if the last task that
+        started takes more slots than were free.
+        """
         return self._most - self._used
 
     def enter(self, task_id: str) -> None:
@@ -389,9 +391,9 @@ class AdmissionQueue:
         group.ahead = set()
 
     def _room(self, key: _GroupKey) -> float:
-        """Return the number of tasks with this key that may start now. The limit of the
-        run allows no more and, if the tasks have a rate, the executor has no more free
-        slots.
+        """Return the number of tasks with this key that may start now. It is bounded by
+        the run's limit on running tasks and, if the tasks have a rate, by the number of
+        further tasks that the executor would start at once.
         """
         room = inf if key.concurrency is None else key.concurrency.room
         # A task without a rate may occupy its slots while it waits for an OS thread.
@@ -401,8 +403,8 @@ class AdmissionQueue:
         return min(room, self._free(key.executor))
 
     def _refuse_stuck(self) -> None:
-        """Let the first task fail that can never start because its callers occupy the
-        slots that it needs.
+        """Find the first task that can never start because its callers occupy the slots
+        that it needs, and let it fail.
         """
         nested = {
             group.key.limits for group in self._groups.values() if group.key.is_nested

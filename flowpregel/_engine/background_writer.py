@@ -159,8 +159,8 @@ class BackgroundWriter:
 
 
 def finished(batches: Iterable[Batch]) -> str:
-    """Return the ids of the tasks with results in *batches*. Tests see them in the
-    trace of fault points.
+    """Return the ids of the tasks with results in *batches*. Only tests use them, as
+    the details of a fault point (a place at which a test can end the process).
     """
     task_ids: list[str] = []
     for batch in batches:

@@ -8,8 +8,8 @@ is a run of its own, with an id, and with the id of the graph's run as its paren
           └── nested graph    ...
 
 The handlers are called in the coordinator, on the OS thread that drives the run, also
-if a node runs in a worker process. For what the node calls, they are called by the node
-(`node_callbacks`).
+if a node runs in a worker process. For the models and tools that a node calls, the
+handlers are called where the node runs (see `node_callbacks`).
 """
 
 from __future__ import annotations
@@ -295,8 +295,8 @@ class GraphCallbacks:
     # ------------------------------------------------------------ nested runs
 
     def escape(self, task: Task, error: ParentCommand) -> None:
-        """Call the callback handlers for the end of *task*, whose nested graph commands
-        this graph.
+        """Call the callback handlers for the end of *task*, whose nested graph ended
+        with a `Command` for this graph.
         """
         attempt = self._attempts.pop(task.id, None)
         if attempt is not None:

@@ -152,7 +152,7 @@ class Engine:
         self._executors = RunExecutors(self._inline, loop, limit)
         self._root = ActiveRun(plan.steps, plan.run_context)
         self._ready = deque([self._root])
-        """The runs that can continue: the reply to their last effect is here."""
+        """The runs that can continue: the reply to their last effect has arrived."""
         self._waiting: dict[ActiveRun, None] = {}
         """The runs that wait for events."""
         self._nested = NestedRuns(self._ready)
@@ -257,7 +257,8 @@ class Engine:
         """Perform *request* on this OS thread."""
         self._tasks.flush()
         if isinstance(request, Wait):
-            # An inline task must not wait until an event arrives or a time comes.
+            # If an inline task is ready, do not wait for an event or for the deadline:
+            # this OS thread itself must run the task.
             has_inline = bool(self._inline.waiting)
             deadline = 0 if has_inline else request.deadline
             events = self._inbox.take(deadline)
@@ -581,7 +582,9 @@ class Engine:
         return None
 
     def _end_task(self, graph_task: GraphTask, end: Result | BaseException) -> None:
-        """End a task whose nested run ended, or run the writers of the task's node."""
+        """End a task whose nested run has ended. If the task is not a call, and the run
+        has returned a value or a `Command`, run the writers of the task's node first.
+        """
         task = graph_task.task
         if task.kind is not Kind.CALL:
             match end:

@@ -97,7 +97,9 @@ class RunInbox:
     (`TimedWait.is_busy`).
     """
     _timed_wait: _clock.TimedWait | None = None
-    """The wait of this run for events, which a clock that skips time can end."""
+    """The wait of this run for events, as a test's clock sees it: such a clock skips
+    the time of waits, and then ends them.
+    """
     _is_closed: bool = False
 
     @property

@@ -115,8 +115,8 @@ class TaskStarter:
             tuple[Executor, Resources | None] | None, ConcurrencyLimit
         ] = {}
         """The limits on the number of running tasks. If the whole run has a limit, the
-        only key is None. Otherwise, there is one for each executor with a `room` and
-        each `Resources`.
+        only key is None. Otherwise, there is one for each `Resources` of an executor
+        with a `room` (a limit on the size of the jobs that it gets at once).
         """
         if limit is not None:
             self._limits[None] = ConcurrencyLimit(limit)
@@ -262,8 +262,8 @@ class TaskStarter:
         self._due.append(job)
 
     def is_busy(self, waiting: Collection[str]) -> bool:
-        """Return whether a task computes something, so that a test must not skip time.
-        Any OS thread may call this.
+        """Return whether a task computes something, so that a test's clock must not
+        skip time. Any OS thread may call this.
 
         Args:
             waiting: The ids of the tasks that only wait for a time or a signal.
