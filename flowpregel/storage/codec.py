@@ -81,8 +81,8 @@ _ZSTANDARD = "zstandard", "compression", "zstd"
 _EARLIER_MODULES = {
     "flowpregel._lmdb.codec": __name__,
     "flowpregel._core.copies": "flowpregel._pickling.by_value",
-    # Only Python 3.13 writes this name. Python 3.12 cannot import it, so it is
-    # replaced.
+    # Only Python 3.13 writes this name into the pickles of paths. Python 3.12
+    # cannot import it, so it is replaced.
     "pathlib._local": "pathlib",
 }
 """The names by which modules can be imported now, by the earlier names, which recorded

@@ -35,8 +35,10 @@ unlinks lock files must call it after `acquire`.
 
 In the file of a lease, five numbers of 8 bytes follow the name (`FENCE`,
 `STOP_REQUEST`, `WATCHED_UNTIL`, `TAKEN_OVER`, `STATE_SIZE`), and then the state of the
-run. They are read without the lock, so a reader may see a partly written state. The
-state is sealed, and a partly written one fails the seal's check.
+run. `flowpregel.checkpoint.leases` explains the numbers; the fence of a lease is
+greater than that of any earlier lease. All of this is read without the lock, so a
+reader may see a partly written state. The state is sealed, and a partly written one
+fails the seal's check.
 """
 
 from __future__ import annotations
