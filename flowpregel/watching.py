@@ -11,7 +11,12 @@ from flowpregel._inspection.call_points import (
     plot_fields,
 )
 from flowpregel._inspection.call_query import CallQuery
-from flowpregel._inspection.call_rows import CallChanges, CallRow
+from flowpregel._inspection.call_rows import (
+    CALL_NUMBERS,
+    CallChanges,
+    CallNumber,
+    CallRow,
+)
 from flowpregel._inspection.call_series import (
     SERIES_AXES,
     CallSeries,
@@ -80,12 +85,14 @@ from flowpregel._inspection.worker_usage import UsageMoment
 from flowpregel._text import printable
 
 __all__ = [
+    "CALL_NUMBERS",
     "FULL",
     "SERIES_AXES",
     "CallChanges",
     "CallComparison",
     "CallGraph",
     "CallIndex",
+    "CallNumber",
     "CallPage",
     "CallPart",
     "CallPlot",

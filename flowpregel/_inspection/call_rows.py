@@ -1,10 +1,10 @@
-"""The row that describes a call, and the table of its measurements other than the
-duration, such as CPU time.
+"""The row that describes a call, and the table of the other measurements of a call,
+such as its CPU time.
 
 The fields of a row have types that JSON supports. Queries, orders, plots, comparisons
-and tables of calls show the measurements that `CALL_NUMBERS` lists. The page has the
-same list in ``numbers.js``, because a report (`flowpregel report`, a page in one file)
-works without a server.
+and tables of calls show the measurements that `CALL_NUMBERS` lists. The page gets the
+list when its scripts are joined (``plugins/page/scripts.py``), so a report (`flowpregel
+report`, a page in one file) has it without a server.
 """
 
 from __future__ import annotations
@@ -94,15 +94,26 @@ class CallChanges(NamedTuple):
 
 
 class CallNumber(NamedTuple):
-    """A measurement that each call has."""
+    """A measurement that each call has, other than its duration.
+
+    Example:
+        >>> from flowpregel.watching import CALL_NUMBERS
+        >>> for number in CALL_NUMBERS[:2]:
+        ...     print(number.field, number.label, number.unit)
+        cpu CPU seconds
+        peak peak memory bytes
+    """
 
     name: str
     """The name in queries, orders and plots."""
     field: str
     """The field of `CallRow`, in which 0 means that the number is unknown."""
     label: str
-    """The name for people."""
+    """The name for people, such as ``"peak memory"``."""
     unit: Unit
+    """The unit: ``"seconds"``, ``"bytes"``, or ``"count"`` for a number without one."""
+    heading: str
+    """The title of a column with these numbers, such as ``"Memory"``."""
 
     @property
     def type_code(self) -> str:
@@ -111,9 +122,12 @@ class CallNumber(NamedTuple):
 
 
 CALL_NUMBERS: Final = (
-    CallNumber("cpu", "cpu", "CPU", "seconds"),
-    CallNumber("memory", "peak", "peak memory", "bytes"),
+    CallNumber("cpu", "cpu", "CPU", "seconds", "CPU"),
+    CallNumber("memory", "peak", "peak memory", "bytes", "Memory"),
 )
+"""The measurements of each call other than its duration, in the order in which they are
+shown.
+"""
 NUMBER_NAMES: Final = tuple(number.name for number in CALL_NUMBERS)
 NUMBER_FIELDS: Final = tuple(number.field for number in CALL_NUMBERS)
 """The fields of `CallRow`, and of `AttemptRecord`, that contain the measurements."""

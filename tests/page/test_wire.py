@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from flowpregel._inspection.call_rows import CALL_NUMBERS
+from flowpregel import LMDBSaver
+from flowpregel.plugins.page.pages import run_report
 from flowpregel.plugins.page.scripts import MODULES, STATIC
+from flowpregel.watching import CALL_NUMBERS
 from tests.page.serving import FIRST_VISIT, Served, receive, served
 from tests.page.stores import long_store, plain_store
 
@@ -80,13 +82,27 @@ def test_a_visit_takes_one_request_for_all_scripts(server: Served) -> None:
         assert text.splitlines()[-1].removeprefix("export ") in script
 
 
-def test_the_page_knows_the_numbers_of_calls() -> None:
-    """It shows a report, which has no server that could name them."""
-    script = (STATIC / "numbers.js").read_text(encoding="utf-8")
-    rows = [dict(re.findall(r'(\w+): "(.*?)"', row)) for row in script.splitlines()]
+@pytest.mark.parametrize("name", ["page.js", "numbers.js"])
+def test_the_scripts_have_pythons_table_of_numbers(server: Served, name: str) -> None:
+    """A further number of each call is a change of Python only."""
+    script = receive(server, f"/static/{name}", "identity").body.decode()
 
-    names = [(row["name"], row["field"], row["unit"]) for row in rows if "unit" in row]
-    assert [(each.name, each.field, each.unit) for each in CALL_NUMBERS] == names
+    assert [number._asdict() for number in CALL_NUMBERS] == table_of_numbers(script)
+
+
+def test_a_report_has_pythons_table_of_numbers(tmp_path: Path) -> None:
+    """A report has no server that could name the numbers."""
+    with LMDBSaver(plain_store(tmp_path / "store")) as saver:
+        report = run_report(saver, "adds")
+
+    assert [number._asdict() for number in CALL_NUMBERS] == table_of_numbers(report)
+
+
+def table_of_numbers(script: str) -> list[dict[str, str]]:
+    """Return the table of the numbers of a call that a script defines."""
+    (table,) = re.findall(r"\bconst CALL_NUMBERS = (\[.*\]);$", script, re.MULTILINE)
+    rows: list[dict[str, str]] = json.loads(table)
+    return rows
 
 
 def test_a_compressed_file_is_sent_once(server: Served) -> None:

@@ -28,6 +28,6 @@ def test_each_number_that_is_recorded_is_shown() -> None:
     ],
 )
 def test_a_number_is_shown_in_its_unit(unit: str, value: float, text: str) -> None:
-    number = CallNumber("name", "field", "label", unit)  # type: ignore[arg-type]
+    number = CallNumber("name", "field", "label", unit, "Head")  # type: ignore[arg-type]
 
     assert text == number_text(number, value)

@@ -30,7 +30,7 @@ from flowpregel.errors import ConfigurationError, FlowPregelError
 from flowpregel.plugins.page.actions import Actions
 from flowpregel.plugins.page.forms import RunForms
 from flowpregel.plugins.page.pages import Json, Pages, json_text
-from flowpregel.plugins.page.scripts import STATIC, page_script
+from flowpregel.plugins.page.scripts import STATIC, numbers_module, page_script
 from flowpregel.plugins.page.server import PageServer, ending_quietly
 from flowpregel.plugins.page.static_files import static_endpoint
 from flowpregel.plugins.page.store_thread import StoreStalledError, StoreThread
@@ -143,7 +143,8 @@ def _routes(
     """
     pages = store.pages
     actions = store.actions
-    static = static_endpoint(STATIC, {"page.js": page_script()})
+    scripts = {"page.js": page_script(), "numbers.js": numbers_module()}
+    static = static_endpoint(STATIC, scripts)
 
     def follow(request: Request) -> Response:
         """Return a stream of events about changes of the store and the activity of

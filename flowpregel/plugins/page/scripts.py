@@ -3,13 +3,18 @@
 The source consists of files that import each other. They are joined into one, because a
 browser would send a request for each file at each visit, and these would take the
 server as much time as all answers about a run.
+
+``numbers.js`` has an empty table, which gets the rows of `CALL_NUMBERS`.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Final
+
+from flowpregel.watching import CALL_NUMBERS
 
 STATIC: Final = Path(__file__).with_name("static")
 """The folder of the page's files."""
@@ -54,16 +59,31 @@ MODULES: Final = (
 """The names of the page's modules, in an order in which each module comes after those
 that it imports.
 """
+_EMPTY_TABLE: Final = "CALL_NUMBERS = [];"
+"""The table of ``numbers.js`` without its rows."""
 
 
 def page_script() -> str:
     """Return the page's modules as one module without imports."""
     scripts: list[str] = []
     for name in MODULES:
-        text = (STATIC / f"{name}.js").read_text(encoding="utf-8")
+        text = numbers_module() if name == "numbers" else _module(name)
         script = re.sub(r"^import .*;\n|^export ", "", text, flags=re.MULTILINE)
         scripts.append(script)
     return "\n".join(scripts)
+
+
+def numbers_module() -> str:
+    """Return the module ``numbers.js`` with the table of the numbers that each call
+    has.
+    """
+    rows = json.dumps([number._asdict() for number in CALL_NUMBERS])
+    return _module("numbers").replace(_EMPTY_TABLE, f"CALL_NUMBERS = {rows};")
+
+
+def _module(name: str) -> str:
+    """Return the text of a module in the page's folder."""
+    return (STATIC / f"{name}.js").read_text(encoding="utf-8")
 
 
 def report_script() -> str:

@@ -77,7 +77,8 @@ def static_endpoint(
 
     Args:
         folder: The folder. Its own folders are left out.
-        texts: Further files, which are not in the folder, by name.
+        texts: Further files by name. A file with the name of one in the folder is sent
+            in its place.
     """
     files = {
         path.name: StaticFile.read(path) for path in folder.iterdir() if path.is_file()

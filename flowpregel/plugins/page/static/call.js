@@ -68,7 +68,7 @@ export function callPanel({ run, start, isPending, linkBack, redraw }, id) {
       h("dl", { class: "facts" },
         fact("Began", moment(row.began)), fact("Took", seconds(row.seconds) || null),
         fact("Waited", row.planned && row.began > row.planned ? seconds((row.began - row.planned) / 1e9) : null),
-        CALL_NUMBERS.map((number) => fact(number.short, numberText(number, row))),
+        CALL_NUMBERS.map((number) => fact(number.heading, numberText(number, row))),
         fact("Tried", shared ? "not at all: another run shared it" : row.attempts > 1 && `${row.attempts} times`),
         fact("Ran in", [row.executor, row.pid && `process ${row.pid}`, row.host].filter(Boolean).join(", ")),
         fact("Superstep", row.step >= 0 ? String(row.step) : null), fact("Id", h("span", { class: "mono" }, row.id))),

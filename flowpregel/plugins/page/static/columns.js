@@ -14,7 +14,7 @@ const MOST_FIELDS = 6;
 const COMMON = {
   began: ["Began", (row) => (row.began ? clock(row.began) : "")],
   took: ["Took", (row) => (row.began && row.state !== "running" ? seconds(row.seconds) : "")],
-  ...Object.fromEntries(CALL_NUMBERS.map((number) => [number.name, [number.short, (row) => numberText(number, row)]])),
+  ...Object.fromEntries(CALL_NUMBERS.map((number) => [number.name, [number.heading, (row) => numberText(number, row)]])),
   worker: ["Worker", (row) => row.pid || ""],
   tries: ["Tries", (row) => row.attempts || ""],
 };

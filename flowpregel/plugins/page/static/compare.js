@@ -9,6 +9,7 @@ import { comparison, isReport, load } from "./source.js";
 
 const CHANGE_WORDS = { different: "Other result", "only a": "Only in A", "only b": "Only in B", same: "The same" };
 const PAGE_OF_PAIRS = 500;
+const capitalized = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 export const compareHash = (words) => hashOf({ view: "compare", thread: null, query: new URLSearchParams() }, words);
 const callHash = (thread, call) => `${runHash(thread)}/calls?${new URLSearchParams({ call })}`;
@@ -142,7 +143,7 @@ function callsCompared(answer, words) {
     row("Call", (call, thread) => linkTo(callHash(thread, call.id), call.text, "mono")),
     words.a !== words.b && ["Run", ...[words.a, words.b].map((thread) => linkTo(runHash(thread), thread))],
     row("State", (call) => badge(call.state)), row("Took", (call) => seconds(call.seconds)),
-    ...CALL_NUMBERS.map((number) => row(number.label, (call) => numberText(number, call))), row("Attempts", (call) => count(call.attempts)),
+    ...CALL_NUMBERS.map((number) => row(capitalized(number.label), (call) => numberText(number, call))), row("Attempts", (call) => count(call.attempts)),
     row("Error", (call) => h("span", { class: "error" }, call.error)),
   ].filter(Boolean));
   if (!answer.arguments) return [facts, differences("Fields that differ", answer.results, "All fields are the same.")];
