@@ -9,6 +9,7 @@ from typing import Any
 from flowpregel._core.ids import AttemptRecord
 from flowpregel._core.records import Address
 from flowpregel._inspection.call_previews import CallPreview, preview_of
+from flowpregel._inspection.call_rows import NUMBER_FIELDS, CallNumber
 from flowpregel._inspection.preview import (
     PREVIEW,
     PreviewLimits,
@@ -19,7 +20,7 @@ from flowpregel._inspection.preview import (
 )
 from flowpregel.checkpoint.work import Work
 from flowpregel.cli import console
-from flowpregel.cli.wording import STATE_STYLES, StyledText
+from flowpregel.cli.wording import STATE_STYLES, StyledText, number_text
 
 _RAN_FIELDS = ("seconds", "attempts", "executor", "pid")
 
@@ -51,6 +52,9 @@ def task_record(
     ran = work.ran
     for field in _RAN_FIELDS:
         record[field] = getattr(ran, field, None)
+    for field in NUMBER_FIELDS:
+        # A measurement of 0 is unknown.
+        record[field] = getattr(ran, field, 0) or None
     preview = preview_of(ran)
     record["preview"] = preview.to_json()
     record["result"] = to_json(result, limits)
@@ -98,17 +102,30 @@ def running_task_record(
 def task_cells(
     task: Mapping[str, Any],
     limits: PreviewLimits,
+    numbers: Sequence[CallNumber] = (),
 ) -> Sequence[Any]:
-    """Return the cells of a task's row in the table of `show`."""
+    """Return the cells of a task's row in the table of `show`.
+
+    Args:
+        task: The task, as `task_record` returned it.
+        limits: The limits of previews.
+        numbers: The measurements that have a column. The cell of an unknown one is
+            empty.
+    """
     short_id = task["id"][:8]
     seconds = task["seconds"]
     seconds_text = None if seconds is None else f"{seconds:.3f}"
+    number_texts: list[str | None] = []
+    for number in numbers:
+        value = task[number.field]
+        number_texts.append(None if value is None else number_text(number, value))
     return (
         task["step"],
         _task_text(task) or f"(node's task {short_id})",
         StyledText(task["state"], STATE_STYLES.get(task["state"], "")),
         seconds_text,
         task["attempts"],
+        *number_texts,
         _text_with_metrics(
             task,
             limits,

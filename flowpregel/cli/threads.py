@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from flowpregel._core.records import DRAWING, DURABILITY, Saved
+from flowpregel._inspection.call_rows import CALL_NUMBERS, CallNumber
 from flowpregel._inspection.preview import FULL, PreviewLimits, to_json
 from flowpregel.checkpoint.base import FLOW, QUEUE
 from flowpregel.checkpoint.maintenance import places
@@ -93,7 +94,6 @@ _TASK_COLUMNS = (
     "STATE",
     "SECONDS",
     "TRIES",
-    _RESULT_COLUMN,
 )
 
 
@@ -277,7 +277,7 @@ def _began_at(thread_id: str, reader: StoreReader) -> int | None:
     "--time",
     "with_time",
     is_flag=True,
-    help="Also show where the time went.",
+    help="Also show where the time went, and what each task used.",
 )
 def show_command(
     thread: str,
@@ -324,7 +324,7 @@ def show_command(
         record,
         *_status_parts(text, store),
         *_fact_parts(facts, saved),
-        *_task_parts(tasks, limits),
+        *_task_parts(tasks, limits, CALL_NUMBERS if with_time else ()),
         *output_file_lines(tasks),
         *explanation.parts,
     )
@@ -451,10 +451,16 @@ def _queue_text(queue: Mapping[str, Any]) -> str:
 def _task_parts(
     tasks: Sequence[Mapping[str, Any]],
     limits: PreviewLimits,
+    numbers: Sequence[CallNumber],
 ) -> list[Any]:
     """Return the table of a run's tasks for a terminal.
 
     Without ``--full``, only the last of the finished tasks are in the table.
+
+    Args:
+        tasks: The tasks, as `task_record` returned them.
+        limits: The limits of previews.
+        numbers: The measurements that have a column.
     """
     # With --full, long values are wrapped and not cut.
     hidden: set[str] = set()
@@ -462,11 +468,14 @@ def _task_parts(
     if limits is not FULL:
         hidden = _early_done_ids(tasks)
         flexible = ("TASK", _RESULT_COLUMN)
-    rows = [task_cells(task, limits) for task in tasks if task["id"] not in hidden]
+    shown_tasks = [task for task in tasks if task["id"] not in hidden]
+    rows = [task_cells(task, limits, numbers) for task in shown_tasks]
+    headings = [number.heading.upper() for number in numbers]
+    columns = (*_TASK_COLUMNS, *headings, _RESULT_COLUMN)
     parts: list[Any] = []
     if rows:
         parts.append("")
-        parts.append(console.make_table(_TASK_COLUMNS, rows, flexible=flexible))
+        parts.append(console.make_table(columns, rows, flexible=flexible))
     if hidden:
         parts.append(f"{len(hidden):,} earlier tasks are done; --full shows them")
     return parts

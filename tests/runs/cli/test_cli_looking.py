@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from flowpregel._core.records import Address, Batch, TaskWrites
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
+from flowpregel.watching import CALL_NUMBERS
 from tests.runs.cli_flows import FLOWS, allow, shares, steps
 from tests.runs.stores import commit, id_of
 
@@ -123,6 +125,31 @@ def test_show_says_how_long_and_how_often_each_task_ran(
         assert task["seconds"] >= 0
         assert (1, "processes") == (task["attempts"], task["executor"])
         assert task["pid"] != os.getpid()
+
+
+def test_show_has_the_measurements_of_each_task_as_json(
+    shown: Callable[..., Any],
+) -> None:
+    """They have the names that readers of calls use."""
+    fields = {number.field for number in CALL_NUMBERS}
+
+    for task in shown("show", "finished")["tasks"]:
+        assert fields <= {*task}
+        assert task["cpu"] > 0
+        assert task["peak"] > 1_000_000
+
+
+def test_show_has_columns_of_measurements_with_time(cli: Invoke) -> None:
+    """Without the option, the results have the room."""
+    columns = [number.heading.upper() for number in CALL_NUMBERS]
+    usual = cli("show", "finished").stdout
+    timed = cli("show", "finished", "--time").stdout
+
+    heads = next(line for line in timed.splitlines() if line.startswith("STEP"))
+    row = next(line for line in timed.splitlines() if line.startswith("2 "))
+    assert ["TRIES", *columns, "RESULT,"] == heads.split()[4 : 6 + len(columns)]
+    assert re.search(r"  1 +\d+\.\d\d s +\d+\.\d MB", row)
+    assert not any(column in usual for column in columns)
 
 
 def test_show_has_columns_for_it(cli: Invoke) -> None:
