@@ -103,8 +103,8 @@ def _earlier_calls(
 
 
 def _executed_calls(reader: StoreReader, thread_id: str) -> list[CallRow]:
-    """Return the calls of a run that are done and were executed, among the first that
-    the reader returns.
+    """Return the calls of a run that are done and were executed. Only the first calls
+    are searched, as many as the reader returns at once.
     """
     changes = reader.calls(thread_id)
     calls: list[CallRow] = []

@@ -7,7 +7,7 @@
                  ▼                     ▼              ▼
               its tasks ──────────────────────────► log of changed tasks
                  │                                    │ after a mark
-                 └─── read again, where they lie ─────┴──────► rows, for the caller
+                 └─── records read when requested ────┴──────► rows, for the caller
 
 The tracker's memory:
 
