@@ -29,7 +29,7 @@ def message_of(error: FlowPregelError) -> str:
 
 
 def _advice_if_busy() -> str:
-    """Return what to do if another process has the run."""
+    """Return advice for the case that another process is running the run."""
     advice = "wait for it"
     if _has_option("on_conflict"):
         advice += ", or pass --on-conflict wait or --on-conflict takeover"
@@ -37,7 +37,7 @@ def _advice_if_busy() -> str:
 
 
 def _advice_on_input(error: InputMismatchError) -> str:
-    """Return what to do about a run that was started with other input."""
+    """Return advice for the case that the run was started with other input."""
     advice = "pass the same input"
     if not error.adopts:
         resume = command_line(command_words("resume", error.thread_id))

@@ -67,13 +67,13 @@ def check_command(
     body of each unfinished run is replayed with the recorded results; no task runs,
     and nothing is written. A finished run is shown if other code made its stored
     result. With MODULE:FLOW only the runs of this flow are checked, and runs that do
-    not record a flow. A run that a process has now is left out.
+    not record a flow. A run that is running now is left out.
 
     The files that tasks have written with runtime.output are compared with their
     recorded sizes and times. A file with the recorded size and another time is read.
 
     The exit code is 1 if a run would not resume as before: it would fail, use results
-    of other code, or not ask for recorded calls. It is 1, too, if an output file is
+    of other code, or not make recorded calls again. It is 1, too, if an output file is
     gone or was changed.
     """
     # The imports are done here, so that ``--help`` stays fast.

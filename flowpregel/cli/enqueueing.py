@@ -66,7 +66,7 @@ def enqueue_command(
     store: str | None,
     **options: Any,
 ) -> Code:
-    """Record a run of a workflow, which a `work` process begins.
+    """Record a run of a workflow, for a `work` process to begin.
 
     If the store has a run with this id and the same input, nothing is changed. If the
     store is a database that other machines can reach, the run needs neither this

@@ -181,7 +181,7 @@ def _is_unchanged(
 
 @console.store_command("stats", console.INTERNALS)
 def stats_command(store: str | None) -> None:
-    """Show how much a store holds, and for what."""
+    """Show what a store contains, and how much space each part takes."""
     with targets.open_to_read(store) as saver:
         stats = saver.stats()
         path = saver.path

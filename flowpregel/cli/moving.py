@@ -77,7 +77,7 @@ def import_command(
     trust: bool,
     store: str | None,
 ) -> None:
-    """Put the run in FILE, which `export` wrote, into a store.
+    """Copy the run from FILE, which `export` wrote, into a store.
 
     The store may be of another kind, and is created if there is none. A file that is
     sealed under another key needs --trust: resuming a run can execute code that is in

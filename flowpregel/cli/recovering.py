@@ -48,8 +48,8 @@ def recover_command(
     """Resume the runs whose process has died, on any machine.
 
     A run counts as dead when its lease has expired (PostgresSaver(lease_ttl=...)), and
-    the oldest run is resumed first. What it had recorded is not done again. The program
-    of the run is needed: its flow is imported here.
+    the oldest run is resumed first. Recorded work is not done again. The program of the
+    run is needed: its flow is imported here.
 
     With --every, the command waits while the store's server does not answer. After
     SIGTERM no more runs are resumed, and those under way have 20 seconds to end. A run

@@ -141,7 +141,7 @@ class _Ended(NamedTuple):
 
     thread_id: str
     status: str
-    """The status at the end, or an empty string if another process has the run."""
+    """The status at the end, or an empty string if another process took the run."""
     error: BaseException | None = None
     output: Any = None
 
