@@ -112,7 +112,7 @@ class Committers:
     _by_saver: dict[BaseCheckpointSaver, Committer] = field(default_factory=dict)
 
     def of(self, saver: BaseCheckpointSaver, durability: Durability) -> Committer:
-        """Return the committer of *saver*, which is always the same."""
+        """Return the committer of *saver*, the same object in each call."""
         return self._by_saver.setdefault(saver, Committer(saver, durability))
 
     def close(self) -> None:

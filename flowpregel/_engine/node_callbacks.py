@@ -55,7 +55,7 @@ class AttemptCallbacks(NodeCallbacks):
         """Make the callback handlers available to the code of an attempt that begins.
 
         Args:
-            scope: The scope of the attempt.
+            scope: The objects that the code of the attempt can reach.
             call: A function that calls one of the node's callables (its steps).
             on_loop: Whether the attempt runs on an event loop.
 
@@ -92,7 +92,7 @@ class AttemptCallbacks(NodeCallbacks):
         """Give the code of the attempt a callback manager.
 
         Args:
-            scope: The scope of the attempt.
+            scope: The objects that the code of the attempt can reach.
             run_id: The id that models and tools get as the parent's id.
             tag: The tag of the (traced) runs that the code starts, or None. With a tag,
                 the config that the code gets contains the manager too.
@@ -117,7 +117,7 @@ class AttemptCallbacks(NodeCallbacks):
         starts and ends.
 
         Args:
-            scope: The scope of the attempt.
+            scope: The objects that the code of the attempt can reach.
             name: The name of the function, or None for a ``Runnable``, which calls the
                 handlers itself.
             tag: The tag with which the function's run is reported.
