@@ -224,8 +224,8 @@ class ValueCodec:
 def record_of(fields: Any) -> bytes:
     """Return the fields of a record as a pickle.
 
-    A small pickle has one frame, whose header (9 bytes) helps only those who read it
-    from a stream. So the header is left out.
+    A small pickle has one frame, whose header (9 bytes) is only useful if the pickle is
+    read from a stream. So the header is left out.
     """
     data = pickle.dumps(fields, PROTOCOL)
     size = len(data) - _FRAME_END
