@@ -70,7 +70,7 @@ class Code(IntEnum):
     WAITING = 3
     """The run waits for an answer."""
     STORE = 4
-    """The store is damaged or cannot be used, or another process has the thread."""
+    """The store is damaged or cannot be used, or another process runs the thread."""
     AGAIN = 75
     """The command stopped cleanly before a time limit and must be run again. In
     sysexits.h, this is EX_TEMPFAIL.

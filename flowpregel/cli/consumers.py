@@ -1,4 +1,4 @@
-"""The wait for a process of ``work`` (a consumer) that takes a run, and descriptions of
+"""The wait until a process of ``work`` (a consumer) takes a run, and descriptions of
 such processes.
 """
 

@@ -41,7 +41,7 @@ def pause_command(
     The runs are single ones, those of a flow (--flow), or all (--all). A process of
     `work` that runs one of them lets its running calls end, and stops the run. What
     finished is kept. `unpause` ends the pause. Programs that call `flow.run` are not
-    concerned.
+    affected.
     """
     _check_selection(threads, flows, everything=everything)
     with targets.open_to_write(store, InertCodec()) as saver:

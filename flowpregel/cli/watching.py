@@ -185,7 +185,7 @@ def _watch_in_lines(
 
     Args:
         reader: The reader of the store.
-        wait: The wait for a process of `work` that takes the run.
+        wait: The wait until a process of `work` takes the run.
         thread: The id of the run.
         store: The store to name in the command for the next step.
     """
