@@ -134,9 +134,9 @@ def in_snapshots(
     items: Iterable[Item],
     prefetch: Callable[[Sequence[Item]], object],
 ) -> Iterator[Item]:
-    """Yield *items*, and let the reads inside the caller's loop, on this OS thread,
-    share a snapshot of the store, which is renewed after every few items. This needs an
-    engine with a method ``snapshot``.
+    """Yield *items*. The reads inside the caller's loop, on this OS thread, share a
+    snapshot of the store, which is renewed after every few items. This needs an engine
+    with a method ``snapshot``.
 
     Args:
         store: The store.
