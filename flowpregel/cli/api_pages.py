@@ -187,7 +187,7 @@ def _own_classes(value: type) -> list[type]:
 
 def _members(value: type) -> dict[str, Any]:
     """Return the public methods and properties of a class. The tests (``test_...``) of
-    a class that other projects inherit to test their own stores are left out.
+    a class with which other projects test their savers, stores or caches are left out.
     """
     members: dict[str, Any] = {}
     for base in _own_classes(value):
