@@ -293,13 +293,13 @@ def _shown_checkpoint(run: Run, tasks: list[Task], address: Address) -> dict[str
         "config": checkpoint_config(present, parents),
         "parent_config": parent_config,
         "values": run.state.read(run.program.stream_channels),
-        "metadata": _shown_metadata(run),
+        "metadata": _metadata_of_checkpoint(run),
         "next": [task.name for task in tasks],
         "tasks": entries,
     }
 
 
-def _shown_metadata(run: Run) -> dict[str, Any]:
+def _metadata_of_checkpoint(run: Run) -> dict[str, Any]:
     """Return the metadata of the run's present checkpoint with LangGraph's keys."""
     cursor = run.cursor
     metadata = {

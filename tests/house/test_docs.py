@@ -183,7 +183,7 @@ def test_every_error_is_in_the_tree_of_its_module() -> None:
 
 
 def test_the_reading_list_is_short_and_says_how_long_it_is() -> None:
-    """What a newcomer reads first is under 2,400 lines of code, and about what the page
+    """What a newcomer reads first is under 2,500 lines of code, and about what the page
     says.
     """
     page = (ROOT / "docs" / "contributing.md").read_text("utf-8")
@@ -195,7 +195,7 @@ def test_the_reading_list_is_short_and_says_how_long_it_is() -> None:
     files = [ROOT / name for name in re.findall(r"`(flowpregel/[\w/]+\.py)`", section)]
     lines = sum(code_lines(file.read_text(encoding="utf-8")) for file in files)
 
-    assert lines < 2_400
+    assert lines < 2_500
     assert stated is not None
     assert abs(lines - int(stated[1].replace(",", ""))) < 100
 

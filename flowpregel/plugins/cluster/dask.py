@@ -362,11 +362,11 @@ class DaskPool(RemotePool):
         return futures[key]
 
     async def _forget_buffer(self, key: str) -> None:
-        """Let Dask delete what it has noted of a buffer whose worker ended meanwhile.
+        """Let Dask delete what it has noted of a buffer that could not be sent.
 
-        In this case the scheduler has a task for the buffer that no client wants, and
-        keeps it. It deletes a task when the last client that wants it releases it, so
-        this client wants the task for a moment.
+        If the worker has ended while it got the buffer, the scheduler has a task for
+        the buffer that no client wants, and keeps it. It deletes a task when the last
+        client that wants it releases it, so this client wants the task for a moment.
         """
         with suppress(OSError):  # The scheduler may have ended, too.
             await self.client.scheduler.update_data(

@@ -29,7 +29,7 @@ MOST_KEPT: Final = 4
 class _Machine:
     """The processes on one machine."""
 
-    kept: int = 0
+    process_count: int = 0
     """The number of processes to keep: the greatest number of slots that this program
     has had there at once, or `MOST_KEPT` if that is less.
     """
@@ -89,7 +89,7 @@ class SlotProcesses:
         self._slots[slot] = address
         machine = self._machines.setdefault(address, _Machine())
         slot_count = Counter(self._slots.values())[address]
-        machine.kept = min(MOST_KEPT, max(machine.kept, slot_count))
+        machine.process_count = min(MOST_KEPT, max(machine.process_count, slot_count))
 
     def end(self, slot: int) -> None:
         """Note that *slot* has ended or was withdrawn."""
@@ -108,7 +108,7 @@ class SlotProcesses:
             return
         for address, machine in list(self._machines.items()):
             # The processes that have slots now are not idle, so they need no touch.
-            idle = machine.kept - counts[address]
+            idle = machine.process_count - counts[address]
             if idle > 0 and all(touch.done() for touch in machine.touches):
                 self._touch_on(address, idle)
         self._set_timer()

@@ -118,6 +118,20 @@ def test_a_graph_that_a_node_calls_is_no_node_of_the_stream(
     }
 
 
+def test_nested_graphs_write_to_the_custom_stream(drive: Drive, executor: str) -> None:
+    """Also if the stream does not show nested graphs. LangGraph drops these items."""
+
+    def write(state: Items) -> Items:
+        get_stream_writer()("inner")
+        return {"items": []}
+
+    inner = StateGraph(Items).add_node(write).add_edge(START, "write").compile()
+    builder = StateGraph(Items).add_node("inner", inner).add_edge(START, "inner")
+    app = builder.compile(executor=executor)
+
+    assert ["inner"] == drive.stream(app, {"items": []}, stream_mode="custom")
+
+
 def test_a_question_is_streamed_when_it_is_asked(
     drive: Drive, saver: BaseCheckpointSaver
 ) -> None:
