@@ -273,8 +273,9 @@ class AttemptFiles:
     def discard(self) -> None:
         """Remove the outputs that were not published."""
         for part in self.outputs:
-            # The error is ignored, because it would hide the outcome of the attempt.
-            # The next attempt removes the output, or fails with the error.
+            # An error in the removal of the file is ignored, because it would hide the
+            # outcome of the attempt. The next attempt removes the file, or fails with
+            # that error.
             with suppress(OSError):
                 _remove_path(part)
         self.outputs.clear()

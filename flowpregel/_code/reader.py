@@ -56,7 +56,9 @@ class Constant(NamedTuple):
     """
 
     value: Callable[[], Any]
-    """A function that returns the constant, or None if it no longer exists."""
+    """A function, such as a weak reference. It returns the constant, or None if the
+    constant no longer exists.
+    """
     meaning: str
 
 

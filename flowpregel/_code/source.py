@@ -407,9 +407,10 @@ def _lambda_at(
         if not _contains(node.body, positions, offset):
             continue
         if positions or _has_value(node.body, code):
-            # If several nested lambdas match, *code* is that of the innermost, because
-            # an outer one has instructions outside of it. Inner lambdas come after
-            # outer ones, so the last match is taken.
+            # If lambdas are nested, the bodies of several may contain the instructions
+            # of *code*. The innermost of them is the right one: *code* of an outer
+            # lambda would also have instructions outside the inner body. Inner lambdas
+            # come after outer ones, so the last match is taken.
             match = node
     return match
 

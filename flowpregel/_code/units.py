@@ -29,8 +29,8 @@ class Unit:
     the number of that unit.
     """
     source: str | None = None
-    """The source of the unit, for users. If it is None, they see the meaning instead,
-    and if it is empty, nothing.
+    """The source code of the unit, which messages about a changed unit show. If it is
+    None, they show the strings of `tokens` instead, and if it is empty, nothing.
     """
 
 

@@ -4,7 +4,7 @@ compared by content.
 A `File` adds itself to a list while its digest is computed. The collected files are
 stored with the call, or with the input, so that a message can name a file that has
 changed since. The files in the arguments of a node's calls are stored with the node's
-writes, among the used results.
+writes, beside the list of the results that the node has used.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Update:
     """The changes that a barrier made."""
 
     version: Version
-    """The new version of every changed channel."""
+    """The version that all changed channels have got, one and the same."""
     changed: list[str] = field(default_factory=list)
     """The channels that got the new version."""
     updated: set[str] = field(default_factory=set)

@@ -112,10 +112,10 @@ def _constants(arguments: Mapping[str, ast.expr]) -> Fields:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedFields:
-    """The values that all calls of a kind of error have, and few other calls."""
+    """The argument values that all calls with a kind of error have, and few others."""
 
     fields: Fields
-    """The values by field."""
+    """The values by the name of the argument."""
     matching: int
     """The number of other calls that have these values too."""
     others: int

@@ -206,8 +206,8 @@ class _InertUnpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C hashes 
 
     def load_dict(self) -> None:
         """Make a dict of the items after the last mark on the unpickler's stack."""
-        # The items are popped first, because `pop_mark` replaces `self.stack`, to which
-        # the dict is then appended.
+        # `pop_mark` is called first, because it replaces `self.stack`. Otherwise the
+        # new dict would be appended to the old stack.
         items = self.pop_mark()
         self.append(_set_items({}, items))
 

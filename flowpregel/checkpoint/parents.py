@@ -84,9 +84,9 @@ def node_results_by_parents(
     is_edit = False
     while saved is not None:
         checkpoint = saved.checkpoint
-        # The checkpoint that was visited before (this one's child) is an edit of this
-        # one. The child starts again from here, and does not contain the writes of the
-        # tasks that had started from here. So these tasks are not yielded.
+        # If the child of this checkpoint, which was visited before, is an edit of the
+        # state by a user, it does not contain what the tasks of this checkpoint wrote.
+        # So these tasks are not yielded.
         if not is_edit:
             yield from _ends_on(saved, made_by)
         made_by = MadeBy(*checkpoint.metadata.get(MADE_BY, UNKNOWN_CODE))

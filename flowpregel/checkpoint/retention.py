@@ -393,9 +393,10 @@ def undo_calls(
     tasks = {key: WritesRecord(*tables.fields_of(data)) for key, data in pending}
     chosen = {task.path for task in tasks.values() if task.task_id in calls}
     undone = _with_callers(chosen)
-    # The dict contains, for each caller, the first path among the caller's undone
-    # calls. Recorded calls with later paths lose their positions, because the next run
-    # may make other calls there.
+    # The dict contains, for each body that made calls, the first of the calls whose
+    # results are deleted. A call is known by its path: its position among the calls of
+    # the body. Recorded calls after the first one lose their positions, because the
+    # body may make other calls there when it runs again.
     first = {caller_of(path): path for path in sorted(undone, reverse=True)}
     first.update(dict.fromkeys(chosen, ""))
     for key, task in tasks.items():
@@ -421,8 +422,8 @@ def _with_callers(paths: Collection[str]) -> set[str]:
 
 
 def _with_answers_only(task: WritesRecord) -> WritesRecord:
-    """Return those writes of an undone task that are kept: its questions, and the
-    answers to them.
+    """Return the writes that are kept of a task whose result is deleted: its questions,
+    and the answers to them.
     """
     answers = {
         position: (channel, data)

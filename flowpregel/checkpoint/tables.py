@@ -70,7 +70,9 @@ def _is_within_namespace(namespace: str, outer: str) -> bool:
 
 
 def _remember(known: dict[Key, Value], key: Key, value: Value, most: int) -> None:
-    """Add *value* to *known*, which is emptied first if it has *most* items."""
+    """Add *value* to the cache *known*. If the cache is full (has *most* items), empty
+    it first.
+    """
     if len(known) >= most:
         known.clear()
     known[key] = value

@@ -72,7 +72,7 @@ class ExecutorCheck(NamedTuple):
     ok: bool
     """True if the check succeeded, False if a run would fail."""
     finding: str
-    """The result, and what to do about it, for people."""
+    """The result of the check and, if it failed, what to do, as a text for people."""
 
 
 @dataclass(slots=True, eq=False)

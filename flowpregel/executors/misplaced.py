@@ -62,7 +62,8 @@ def path_to_future(value: Any) -> str | None:
             continue
         seen.add(id(part))
         parts = [(path + step, item) for step, item in _parts_of(part)]
-        # The last entry is taken next, so the parts are searched in their order.
+        # `pop` takes the last entry. The parts are added in reverse, so that the first
+        # of them is searched first.
         waiting += reversed(parts)
     return None
 

@@ -313,10 +313,9 @@ def _compared(
     stored = compare_stored_results(start.program, saved, results)
     result_name = f"the results of thread {address.thread_id!r}"
     is_rerun = stored.is_rerun(options, result_name)
-    # Nodes do not run again if the input is a `Command`: it answers a question of the
-    # stored state, so this state must not change. They do not run again either if the
-    # thread has a checkpoint after *saved*, because the run that made *saved* is over
-    # then.
+    # There are two cases in which nodes whose code has changed do not run again. A
+    # `Command` answers a question of the stored state, so this state must not change.
+    # And if the thread has checkpoints after *saved*, the run that made it is over.
     may_rerun = saved.is_latest and not isinstance(start.input, Command)
     if is_rerun and may_rerun and stored.first_checkpoint is not None:
         first = replace(address, checkpoint_id=stored.first_checkpoint)

@@ -81,7 +81,9 @@ class Header:
         return header.under(seal)
 
     def under(self, seal: Seal) -> Header:
-        """Return the header of the same store when its records are sealed by *seal*."""
+        """Return the header that this store gets when its records are written again,
+        with the keys of *seal*.
+        """
         own_key = seal.key.decode() if seal.is_kept else None
         return replace(self, key=seal.id, own_key=own_key)
 

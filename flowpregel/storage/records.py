@@ -210,13 +210,14 @@ class SealedRecords:
         record: bytes,
         source: SealedRecords | None,
     ) -> bytes:
-        """Return a record that was sealed with other keys, sealed with these.
+        """Return a record of a store whose keys are exchanged: encrypted, and with a
+        checksum, by the keys of this table, in place of those that it was stored with.
 
         Args:
-            key: The key of the record, which stays the same.
+            key: The key under which the record is stored, which stays the same.
             record: The record.
-            source: The same table with the keys of *record*. If they are unknown
-                (None), the record is neither checked nor decrypted.
+            source: The same table with the old encryption and checksum keys. If they
+                are unknown (None), the record is neither checked nor decrypted.
 
         Raises:
             StoreCorruptError: The record is damaged.

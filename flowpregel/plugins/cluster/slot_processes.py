@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 TOUCH_EVERY: Final = 0.5
-"""Seconds between two touches of a process. Ray ends a process that has been idle for a
-second.
+"""Seconds between two touches of a process: tasks that do nothing. Ray ends a process
+that has been idle for a second.
 """
 MOST_KEPT: Final = 4
 """The maximum number of processes that are kept on a machine. Each of them takes about
@@ -107,7 +107,8 @@ class SlotProcesses:
         if not counts[""]:
             return
         for address, machine in list(self._machines.items()):
-            # The processes that have slots now are not idle, so they need no touch.
+            # The processes in which slots run now are not idle. So Ray does not end
+            # them, and they need no task that touches them.
             idle = machine.process_count - counts[address]
             if idle > 0 and all(touch.done() for touch in machine.touches):
                 self._touch_on(address, idle)

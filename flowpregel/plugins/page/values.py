@@ -98,8 +98,9 @@ class ValuePages:
             part: A `CallPart` of a call; ``"before"`` or ``"after"`` for a channel.
             path: The positions of the parts that lead to the value, separated by dots.
             start: The position of the first item or character.
-            location: ``call``, and ``at`` if it is known; or ``checkpoint`` and
-                ``channel``.
+            location: For a call, ``call`` (its id) and ``at`` (the id of the checkpoint
+                with which it is stored), if the page knows it. For a channel,
+                ``checkpoint`` and ``channel``, an id and a name.
         """
         value = self._whole(thread, part, **location)
         positions = [int(position) for position in path.split(".") if position]

@@ -117,9 +117,9 @@ class LandingSlot:
         return self.sent is not None
 
     def send(self) -> int:
-        """Begin a new try, which is sent now, and return its number.
+        """Return the number of a new try of the write, which is to be sent now.
 
-        The slot is in doubt until `landed` or `refused` is called.
+        The outcome of the try is unknown until `landed` or `refused` is called.
         """
         self.number += 1
         self.sent = time.clock_gettime(_CLOCK)

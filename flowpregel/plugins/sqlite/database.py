@@ -311,8 +311,8 @@ class SQLiteDatabase:
             except StoreBusyError:
                 if time.monotonic() > deadline:
                     raise
-                # Another process has the store open, perhaps to seal the records
-                # itself. So this process waits and tries again.
+                # Another process has the store open. Perhaps it is about to put the
+                # records under the same key. So this process waits and tries again.
                 raise_pending_interrupts()
                 time.sleep(_PAUSE)
         if not self.readonly:

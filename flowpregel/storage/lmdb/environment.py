@@ -414,7 +414,7 @@ class Environment:
                 self.shut()
 
     def shut(self) -> None:
-        """Close the file for all users."""
+        """Close the file for all parts of this process that have it open."""
         if OPEN.get(self.path) is self:
             del OPEN[self.path]
         if self.pid != os.getpid():

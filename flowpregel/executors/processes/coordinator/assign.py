@@ -735,8 +735,8 @@ def _first_idle(workers: Sequence[WorkerLoad], size: int) -> int | None:
     """Return the index of the first idle worker for tasks without special needs.
 
     Return None if no worker is idle, or if *size* workers are busy already. Return None
-    also if a worker is neither idle nor busy, since `assign` may then have to start
-    another worker.
+    also if a worker is neither idle nor busy, such as one that starts or ends: then
+    `assign` must decide whether to start another worker.
     """
     idle: int | None = None
     busy = 0

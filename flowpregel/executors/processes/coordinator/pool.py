@@ -407,8 +407,8 @@ class Pool(TaskPool):
             worker.sent.contexts -= contexts
             number = next(self._numbers) & 0xFFFFFFFF
             worker.sent.pending_context_exits[number] = Future()
-            # No request is sent to a worker that is stopping, because it exits all
-            # contexts when it ends.
+            # A worker that is stopping exits all contexts when it ends, so it gets no
+            # request to exit them.
             if worker.state is not WorkerState.STOPPING:
                 worker.link.send(protocol.LEAVE, number, body)
             exits += worker.sent.pending_context_exits.values()

@@ -350,8 +350,9 @@ class Worker:
         is_settled = False
         while not is_settled:
             # `settle` is repeated until it succeeds, because another signal handler of
-            # the task may raise an error during the call.
-            # `suppress` is a Python function, at whose beginning a handler could raise.
+            # the task may raise an error during the call. `suppress` cannot be used: it
+            # is a Python function, and a handler that runs when the function begins
+            # could raise an error outside of the block.
             try:
                 self._state.settle()
                 is_settled = True
