@@ -103,12 +103,13 @@ def code_of_status(status: str) -> Code:
 
 def exit_code_of(error: BaseException) -> Code:
     """Return the exit code for *error*."""
-    # A flow cannot be imported if its module cannot open the store.
-    is_of_store = isinstance(error.__cause__, errors.StoreError)
-    if is_of_store or isinstance(error, errors.StoreError):
+    if isinstance(error, errors.StoreError):
         return Code.STORE
     if isinstance(error, _USAGE_ERRORS):
-        return Code.USAGE
+        # A flow cannot be imported if its module cannot open the store. The cause of an
+        # error of a task does not count, because the run has failed with that error.
+        is_of_store = isinstance(error.__cause__, errors.StoreError)
+        return Code.STORE if is_of_store else Code.USAGE
     return Code.FAILED
 
 

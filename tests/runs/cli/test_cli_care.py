@@ -269,6 +269,27 @@ def test_a_module_that_cannot_open_its_store_has_the_exit_code_of_a_store(
     assert "no_store is a file; a store is a folder" in result.stderr
 
 
+def test_a_run_that_a_store_error_made_fail_has_the_exit_code_of_a_failure(
+    tmp_path: Path,
+) -> None:
+    """The error of the task has an error of a store as its cause."""
+    (tmp_path / "job_with_cause.py").write_text(
+        "from flowpregel import entrypoint\n"
+        "from flowpregel.errors import StoreError\n"
+        "@entrypoint\n"
+        "def flow(number: int) -> int:\n"
+        "    raise RuntimeError('no data') from StoreError('lost')\n"
+    )
+    name = f"{tmp_path / 'job_with_cause.py'}:flow"
+    store = str(tmp_path / "store")
+
+    result = CliRunner().invoke(app, ["run", name, "--input", "1", "--store", store])
+
+    assert Code.FAILED == result.exit_code
+    assert isinstance(result.exception, SystemExit)
+    assert "RuntimeError: no data" in result.stderr
+
+
 def test_an_input_file_that_cannot_be_read_is_named(cli: Invoke) -> None:
     result = cli("run", f"{FLOWS}:steps", "--input", "@no-such-file")
 
