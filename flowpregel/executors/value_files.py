@@ -84,7 +84,9 @@ class ValueFiles(Protocol):
         """Return the content of a file."""
 
     def exists(self, path: str) -> bool:
-        """Return whether there is a file."""
+        """Return whether there is a file. Raise an error if that cannot be found
+        out.
+        """
 
     def delete(self, path: str) -> None:
         """Delete a file, or a folder with everything in it."""
@@ -391,7 +393,12 @@ class LocalFiles:
 
     def exists(self, path: str) -> bool:
         """Return whether there is a file."""
-        return os.path.exists(path)
+        # `os.path.exists` would be False for a file that cannot be reached, too.
+        try:
+            os.stat(path)
+        except FileNotFoundError:
+            return False
+        return True
 
     def delete(self, path: str) -> None:
         """Delete a file, or a folder with everything in it."""
@@ -483,7 +490,13 @@ class RemoteFiles:
     def exists(self, path: str) -> bool:
         """Return whether there is a file."""
         self._file_system.invalidate_cache()
-        return bool(self._file_system.exists(path))
+        # The method ``exists`` of many file systems is False after any error, such as
+        # one of the network.
+        try:
+            self._file_system.info(path)
+        except FileNotFoundError:
+            return False
+        return True
 
     def delete(self, path: str) -> None:
         """Delete a file, or a folder with everything in it."""

@@ -32,7 +32,7 @@ from flowpregel.errors import (
 )
 from flowpregel.executors import delete_stored
 from flowpregel.executors.base import HOST
-from flowpregel.executors.value_files import sync_folder, write_value
+from flowpregel.executors.value_files import sync_folder, value_exists, write_value
 from flowpregel.storage.codec import PythonCodec
 from flowpregel.storage.drafts import sync_path
 
@@ -415,6 +415,38 @@ def test_an_error_of_a_bucket_is_told_with_its_address() -> None:
 
     with pytest.raises(StoreError, match=r"failing://bucket.*ArithmeticError: no cred"):
         stored(1, folder="failing://bucket")
+
+
+def test_a_bucket_that_cannot_be_reached_has_lost_no_value() -> None:
+    """Otherwise `redo --gone` would take back each call of a run."""
+
+    class Unreachable(fsspec.AbstractFileSystem):  # type: ignore[misc]
+        protocol = "unreachable"
+
+        def info(self, *_: Any, **__: Any) -> Any:
+            raise ConnectionError("no route")
+
+    fsspec.register_implementation("unreachable", Unreachable, clobber=True)
+
+    with pytest.raises(StoreError, match=r"unreachable://bucket.*no route"):
+        value_exists("unreachable://bucket/values/1/digest")
+
+
+def test_a_folder_that_cannot_be_read_has_lost_no_value(tmp_path: Path) -> None:
+    """Here it is a link to itself."""
+    (tmp_path / "values").symlink_to(tmp_path / "values")
+
+    with pytest.raises(StoreError, match="values/1/digest"):
+        value_exists(f"{tmp_path}/values/1/digest")
+
+
+@pytest.mark.parametrize("scheme", ["", "local://"])
+def test_only_a_file_that_is_there_exists(tmp_path: Path, scheme: str) -> None:
+    handle = stored(1, folder=f"{scheme}{tmp_path}")
+    assert value_exists(handle.location)
+
+    delete_stored(None, folder=f"{scheme}{tmp_path}")
+    assert not value_exists(handle.location)
 
 
 def test_a_missing_bucket_is_named(tmp_path: Path) -> None:
