@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
+from functools import cache
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
@@ -439,9 +440,11 @@ def redo_command(
     if gone:
         names += _calls_without_outputs(thread, store)
         names += _calls_without_values(recorded)
+    # Most names are ids if many values are gone.
+    by_id = {call.id: call for call in recorded}
     selected: dict[str, Work] = {}
     for name in names:
-        work = _select_call(recorded, name, "call")
+        work = by_id.get(name) or _select_call(recorded, name, "call")
         selected[work.id] = work
     works = list(selected.values())
     texts = [str(work.name) for work in works]
@@ -474,8 +477,10 @@ def _calls_without_values(calls: Iterable[Work]) -> Iterator[str]:
     from flowpregel._inspection.inert import stored_locations  # noqa: PLC0415
     from flowpregel.executors.value_files import value_exists  # noqa: PLC0415
 
+    # Several results may have the same handle, and a request to a bucket takes time.
+    exists = cache(value_exists)
     for call in calls:
-        if not all(map(value_exists, stored_locations(call.result))):
+        if not all(map(exists, stored_locations(call.result))):
             yield call.id
 
 

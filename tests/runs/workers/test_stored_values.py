@@ -213,6 +213,34 @@ def test_calls_whose_stored_values_are_gone_are_taken_back(tmp_path: Path) -> No
     assert os.path.exists(lost)
 
 
+def test_each_stored_value_is_looked_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although a task has passed on the handle that another one returned."""
+    places: list[str] = []
+
+    def noted(location: str) -> bool:
+        places.append(location)
+        return False
+
+    @task(executor="inline")
+    def pass_on(handle: Any) -> Any:
+        return [handle]
+
+    @entrypoint(executor="inline", checkpointer=str(tmp_path / "runs.lmdb"))
+    def flow(size: int) -> int:
+        handle = ones(size, str(tmp_path / "values")).result()
+        return len(pass_on({"kept": handle}).result())
+
+    flow.run(1, id="1")
+    monkeypatch.setattr("flowpregel.executors.value_files.value_exists", noted)
+    words = ["redo", "1", "--gone", "--store", str(tmp_path / "runs.lmdb")]
+    taken = CliRunner().invoke(app, words).stdout
+
+    assert 1 == len(places)
+    assert 2 == taken.count("taken back: ")
+
+
 # ------------------------------------------------ the decorator
 
 
