@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from typing import Any, NamedTuple, TypeAlias
 
 from flowpregel._core.records import Address
@@ -51,6 +51,8 @@ _PAUSE_FACTOR = 20
 """The pause between two reads of the tasks of an idle run, as a multiple of the time
 that a read takes.
 """
+_versions = count(1)
+"""The next version of the tasks of any checkpoint."""
 DIGEST = 16
 """The size, in bytes, of a task's digest, which is the end of the record's key."""
 _STATES: tuple[CallState | None, ...] = (
@@ -324,8 +326,10 @@ class TaskCursor:
         self.was_read = False
         """True if all tasks have been read once."""
         self.states: Counter[CallState] = Counter()
-        self.version: int = 0
-        """The number of reads that found changed tasks."""
+        self.version = next(_versions)
+        """A number that no other cursor has. It is replaced by a new one after each
+        read that finds changed tasks.
+        """
         self.changes = bytearray()
         """The digests of changed tasks, until the reader of the run clears them."""
         self.is_taken_back = False
@@ -550,7 +554,7 @@ class TaskCursor:
     def _apply(self, changed: Sequence[_ChangedRecord]) -> None:
         """Update the known states from changed records, which are sorted by digest."""
         if changed:
-            self.version += 1
+            self.version = next(_versions)
         tasks: list[TaskEntry] = []
         for digest, checksum, payload in changed:
             record = self._tasks.record(payload)

@@ -128,6 +128,24 @@ class StoreReader:
         """The number of rows that were returned before all tasks had been read."""
         return self._statuses.postponed
 
+    def task_version(self, thread_id: str) -> int:
+        """Return a number that changes with the tasks of a run's newest checkpoint, as
+        of the last row of the run that was returned.
+
+        Args:
+            thread_id: The id of the thread.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     reader = StoreReader(saver)
+            ...     print(reader.task_version("no such thread"))
+            ...     reader.close()
+            0
+        """
+        return self._statuses.versions.get(thread_id, 0)
+
     def close(self) -> None:
         """Close the store that this reader has opened."""
         self._store.close()
@@ -178,6 +196,7 @@ class StoreReader:
         """Return all runs. The run that changed last comes first."""
         namespaces = list(self._tasks.tables.used(None))
         self._tracker.forget_others(namespaces)
+        self._statuses.versions.clear()
         rows: list[RunRow] = []
         most = self._most
         outermost = [namespace for namespace in namespaces if not namespace.namespace]

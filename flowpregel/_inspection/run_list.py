@@ -58,6 +58,7 @@ _URGENCY: Sequence[Status] = (
 )
 """The statuses in the order in which a list that is sorted by status has them."""
 _thread_of: Callable[[RunRow], str] = attrgetter("thread_id")
+_RunState: TypeAlias = tuple[Status, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,9 +314,9 @@ class RunList:
 
     def __init__(self, reader: StoreReader) -> None:
         self._reader = reader
-        self._began: dict[str, tuple[tuple[int, Status], int, str]] = {}
-        """The time of the newest checkpoint and the status, with which the entry is
-        valid, and the beginning and input of the last run, by thread.
+        self._began: dict[str, tuple[_RunState, int, str]] = {}
+        """The state of a run when it was read, and the beginning and the input of the
+        thread's last run, by thread.
         """
         self._pauses = PausedRuns()
         """The paused runs at the last request."""
@@ -557,9 +558,7 @@ class RunList:
 
     def _beginning(self, row: RunRow) -> tuple[int, str]:
         """Return the time at which a thread's last run began, and its input."""
-        # A run that resumes with another input has a new status, but no new checkpoint
-        # before it ends.
-        state = row.updated, row.status
+        state = self._state_of(row)
         known = self._began.get(row.thread_id)
         if known is not None and known[0] == state:
             return known[1:]
@@ -574,6 +573,16 @@ class RunList:
         self._began[row.thread_id] = (state, began, run_input)
         return began, run_input
 
+    def _state_of(self, row: RunRow) -> _RunState:
+        """Return values of which one changes if the run begins, ends, or is resumed,
+        perhaps with another input.
+        """
+        # A run that is resumed with another input, and fails again, has no new
+        # checkpoint. While it is running, its tasks change often, but not its input.
+        is_running = row.status == "running"
+        version = 0 if is_running else self._reader.task_version(row.thread_id)
+        return row.status, row.updated, version
+
     def _details_of(self, row: RunRow, counting: Counting) -> tuple[_RunDetails, bool]:
         """Return the details of a run, and whether its calls had to be counted to get
         them.
@@ -581,7 +590,7 @@ class RunList:
         # The pause is compared too, because it changes none of the other values: no
         # checkpoint of the run records a pause.
         pause = self._pauses.reason(row.thread_id, {FLOW: row.flow})
-        state = (row.status, row.updated, row.states, pause)
+        state = (self._state_of(row), row.states, pause)
         known = self._details.get(row.thread_id)
         if known is not None:
             known_state, known_details = known

@@ -82,6 +82,10 @@ class RunStatusReader:
         self._failed = FailedTaskReader(tasks)
         self.postponed: int = 0
         """The number of rows that were returned before all tasks had been read."""
+        self.versions: dict[str, int] = {}
+        """The versions of the tasks of the newest checkpoints when the rows of the runs
+        were returned last, by thread.
+        """
 
     def row(
         self,
@@ -104,6 +108,7 @@ class RunStatusReader:
             most,
             is_held=owner is not None,
         )
+        self.versions[namespace.thread_id] = newest.tasks.version
         is_behind = owner is None and not newest.tasks.was_read
         status = self._status(newest, states, is_held=owner is not None)
         flow = newest.metadata(FLOW)

@@ -397,6 +397,8 @@ def test_the_help_lists_each_command_with_a_whole_sentence() -> None:
     _, _, commands = listed.partition("Commands:\n")
 
     lines = [line for line in commands.splitlines() if line.startswith("  ")]
+    names = {line.split()[0] for line in lines}
+    assert {"run", "ls", "rename"} <= names
     assert [] == [line for line in lines if line.endswith("...")]
 
 

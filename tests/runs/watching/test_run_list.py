@@ -206,6 +206,38 @@ def test_a_run_that_was_resumed_with_other_input_has_the_newest(tmp_path: Path) 
     assert ["[1]", "[1, 1]", "[3]"] == inputs
 
 
+@pytest.mark.filterwarnings("ignore::flowpregel.errors.RunNotice")
+def test_a_run_that_failed_again_is_listed_with_its_new_input_and_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its status, its newest checkpoint and its number of failed calls are the same."""
+    # The tasks of an idle run are read at each request.
+    monkeypatch.setattr("flowpregel._inspection.cursors._PAUSE_FACTOR", 0)
+    problems = iter(("no data", "no disk"))
+
+    @task(executor="inline")
+    def fail() -> None:
+        raise ValueError(next(problems))
+
+    with LMDBSaver(tmp_path) as saver:
+
+        @entrypoint(checkpointer=saver)
+        def flow(number: int) -> None:
+            fail().result()
+
+        listed: list[tuple[str, str]] = []
+        with opened(str(tmp_path)) as runs:
+            for number in (1, 2):
+                with pytest.raises(ValueError, match="no "):
+                    flow.run(number, id="fails", adopt=number > 1)
+                [run] = runs.page(RunQuery(), 0).runs
+                listed.append((run.input, run.error))
+
+    first, second = listed
+    assert ("1", "fail(): ValueError: no data") == first
+    assert ("2", "fail(): ValueError: no disk") == second
+
+
 @pytest.mark.parametrize(
     ("query", "error"),
     [
