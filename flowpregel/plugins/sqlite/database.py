@@ -405,8 +405,8 @@ class SQLiteDatabase:
         """Hold the lock that excludes writers of other processes."""
         self._writing()
         lock = self._handles.lock
-        # `_writing` has returned a connection, and the lock file is opened before that
-        # connection. So `lock` is not None.
+        # `_writing` has returned a connection, so the store is open for writing, and
+        # opening it has opened the lock file, too. So `lock` is not None.
         assert lock is not None
         try:
             if not lock.acquire(timeout):
