@@ -9,8 +9,9 @@
     waiting   ################:       :             no call runs, and some wait
     body                              :######       no call runs or waits
 
-A run that was killed and resumed has a gap before its body begins for the last time.
-In the gap, no call ran or waited, and this time is that of *stopped*.
+A run that was killed and resumed has calls from before its body began for the last
+time. Between the first of them and that moment, the time in which no call ran or waited
+is that of *stopped*.
 
 The number of cores of a run is the greatest number of calls that ran at the same time
 in worker processes. The critical path begins with the call that ended last: before each
@@ -126,9 +127,10 @@ class TimeUse:
     two supersteps.
     """
     stopped: float
-    """The time in which no call ran or waited before the body began for the last time:
-    no process had the run, or an earlier attempt of the body ran, whose times are not
-    recorded.
+    """The time in which no call ran or waited, between the first call of an earlier
+    attempt of the body and the beginning of the last attempt: no process had the run,
+    or an earlier attempt ran, whose times are not recorded. It is 0 if no call of an
+    earlier attempt is recorded.
     """
     cores: int
     """The greatest number of calls that ran at a time in worker processes."""
@@ -351,6 +353,11 @@ def _phases(spans: Sequence[_Span], bodies: Sequence[_Span]) -> _Phases:
     last = changes[-1].at
     body_begin = min((body.began for body in bodies), default=first)
     body_end = max((body.ended for body in bodies), default=last)
+    # A call from before the body began was made by an earlier attempt of the body. A
+    # node that makes no calls may be before it, too.
+    first_call = min(
+        (span.planned for span in spans if span.row.caller), default=body_begin
+    )
     begin = min(first, body_begin)
     end = max(last, body_end)
     phases.total = (end - begin) / _SECOND
@@ -366,11 +373,11 @@ def _phases(spans: Sequence[_Span], bodies: Sequence[_Span]) -> _Phases:
         elif waiting:
             phases.waiting += seconds
         else:
-            body_moment = max(moment, body_begin)
-            body_time = max(0, change.at - body_moment) / _SECOND
-            phases.body += body_time
-            phases.stopped += seconds - body_time
-            seconds = body_time
+            stopped_from = max(moment, first_call)
+            stopped = max(0, min(change.at, body_begin) - stopped_from) / _SECOND
+            phases.stopped += stopped
+            seconds -= stopped
+            phases.body += seconds
         idle = (phases.cores - in_workers) * seconds
         phases.idle += idle
         if waiting:

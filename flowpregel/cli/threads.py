@@ -115,8 +115,9 @@ def ls_command(status: str | None, by_flow: bool, store: str | None) -> None:
     breakpoint); failed; stopped (tasks are due: resume it); or done. The list tells a
     run that was stopped from one that was killed, and names what a run waits for. TOOK
     is the time from the beginning to the end of the run. It includes the time in which
-    the run waited for an answer, or was stopped; `show --time` lists it separately. A
-    terminal cuts long texts; --json has them whole.
+    the run waited for an answer, or was stopped. If a workflow had made calls before,
+    `show --time` lists that time separately. A terminal cuts long texts; --json has
+    them whole.
     """
     # The import is done here, so that ``--help`` stays fast.
     from flowpregel._inspection.reader import StoreReader  # noqa: PLC0415

@@ -74,6 +74,15 @@ def test_the_time_in_which_no_process_ran_is_not_that_of_the_body() -> None:
     )
 
 
+def test_a_graph_whose_first_node_makes_no_calls_was_not_stopped() -> None:
+    """Between two supersteps, the checkpoint is stored."""
+    first = call("first", 0, 0, 1, caller="", text="")
+    use = use_of(first, body(3, 2), call("a", 4, 4, 1))
+
+    assert 0 == use.stopped
+    assert (2, 3) == pytest.approx((use.busy, use.body))
+
+
 def test_the_critical_path_follows_the_calls_that_others_waited_for() -> None:
     """The long call of the first pair, then the only call that came after it."""
     use = use_of(
