@@ -99,7 +99,7 @@ class StepReader:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._reader = Reader(tables)
-        # What is read here is in each record itself, so keyframes need not be read.
+        # Only the input of a run may be in a keyframe (see `_input_data`).
         self._newest_first = tables.newest_first_without_keyframes
 
     def rows(
@@ -192,8 +192,8 @@ class StepReader:
                     adopted = self._adopted_input_data(
                         transaction, namespace, checkpoint_id
                     )
-                    first_data = self._input_data(transaction, namespace, record)
-                    return record, adopted or first_data
+                    data = adopted or self._input_data(transaction, namespace, record)
+                    return record, data
             return None
 
         first: tuple[CheckpointRecord, bytes] | None = self._tables.read(find)
