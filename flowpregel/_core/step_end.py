@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from flowpregel._core.records import Task
 
 
 @dataclass(slots=True)
@@ -24,3 +27,20 @@ class StepEnd:
         if is_first:
             self.failure = error
         return is_first
+
+
+def took_too_long(
+    step: int, timeout: float | None, open_tasks: Iterable[Task]
+) -> TimeoutError:
+    """Return the error of a superstep that has not ended within its time limit.
+
+    Args:
+        step: The number of the superstep.
+        timeout: The time limit in seconds.
+        open_tasks: The tasks that have not ended.
+    """
+    names = ", ".join(sorted({task.name for task in open_tasks}))
+    return TimeoutError(
+        f"superstep {step} took longer than step_timeout={timeout} seconds; still "
+        f"running: {names}"
+    )

@@ -95,7 +95,7 @@ from flowpregel._core.records import (
     Withdrawn,
 )
 from flowpregel._core.run import Run
-from flowpregel._core.step_end import StepEnd
+from flowpregel._core.step_end import StepEnd, took_too_long
 from flowpregel._core.unmatched import held_calls, notice_of, still_unmatched, unmatched
 from flowpregel._core.waiting import WaitingTasks
 
@@ -159,7 +159,9 @@ class Superstep:
         with the barrier.
 
         Raises:
-            TimeoutError: The superstep takes too long.
+            BaseException: A task has failed, and the others have not ended within the
+                time limit of the superstep.
+            TimeoutError: The superstep takes too long, and no task has failed.
         """
         run = self.run
         run.now = max(wakeup.now, run.now)
@@ -193,15 +195,17 @@ class Superstep:
         return self._effects
 
     def _check_deadline(self, deadline: int, wakeup: Wakeup) -> None:
-        """Raise the error of a superstep that took too long, with its open tasks."""
+        """Raise the error of a superstep that took too long, with its open tasks. If a
+        task has failed, its error is raised instead.
+        """
         if wakeup.monotonic < deadline:
             return
-        names = {task.name for task in self.open_tasks.values()}
-        listing = ", ".join(sorted(names))
-        raise TimeoutError(
-            f"superstep {self.run.cursor.step} took longer than "
-            f"step_timeout={self.run.options.step_timeout} seconds; still running: "
-            f"{listing}"
+        if self.end.failure is not None:
+            # The run would have ended with this error if the open tasks had ended.
+            raise self.end.failure
+        run = self.run
+        raise took_too_long(
+            run.cursor.step, run.options.step_timeout, self.open_tasks.values()
         )
 
     def ending_error(self) -> BaseException | None:

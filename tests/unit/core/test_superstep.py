@@ -396,6 +396,29 @@ def test_a_result_that_comes_with_the_step_timeout_is_stored() -> None:
         steps.send(None)
 
 
+@pytest.mark.parametrize("has_failed_before", [True, False])
+def test_the_error_of_a_task_is_not_hidden_by_the_step_timeout(
+    has_failed_before: bool,
+) -> None:
+    """The other task, which is stopped because of the error, is slow to end."""
+    program_of_two = program(node("fast"), node("slow"))
+    driver = CrashDriver(program_of_two, InMemorySaver(), Options(step_timeout=3))
+    steps, (_, fast, slow) = fed(driver, 1)
+    failure = Ended(fast.id, 1, Raised(ValueError("boom")))
+
+    if has_failed_before:
+        effect = steps.send(Wakeup([failure], 2, SECOND))
+        while not isinstance(effect, Wait):
+            effect = steps.send(None)
+        effect = steps.send(Wakeup([], 3, 3 * SECOND))
+    else:
+        effect = steps.send(Wakeup([failure], 2, 3 * SECOND))
+
+    assert Cancel(slow.id, kill=True, leave=False) == effect
+    with pytest.raises(ValueError, match="boom"):
+        list(steps)
+
+
 def test_an_attempt_that_is_due_after_the_step_timeout_is_not_waited_for() -> None:
     """The first one, which is due before it, is."""
     always = Raised(ValueError("boom"))
