@@ -22,7 +22,7 @@ input of the body has changed
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from flowpregel import errors
 from flowpregel._core import ids
@@ -204,11 +204,18 @@ def _in_place_of_lost(
     """
     # The repeated call gets a different id, so that the unreadable record is not
     # overwritten.
-    new_id = ids.task_id(task_id, "in place of what cannot be read")
+    new_id = _id_in_place_of_lost(task_id)
     writes = recorded_writes(run, body, new_id)
     if not writes:
         check_policy(run.options.on_unreadable, lost)
     return new_id, writes
+
+
+def _id_in_place_of_lost(task_id: str) -> str:
+    """Return the id of the call that is made in place of a call with an unreadable
+    result.
+    """
+    return ids.task_id(task_id, "in place of what cannot be read")
 
 
 def _recorded_failure(writes: Sequence[Write], *, is_same: bool) -> Raised | None:
@@ -304,14 +311,15 @@ def _forget_unreplayed_failures(run: Run, tasks: Sequence[Task]) -> None:
     failed = _recorded_failures(run)
     if not failed or not run.replay.reuses_writes:
         return
-    recorded: Counter[CallGroup] = Counter()
-    for record in run.replay.recorded_calls():
-        recorded[record.name, record.arguments] += 1
+    codes = _codes_by_group(failed.values())
+    recorded = Counter(
+        (record.name, record.arguments) for record in run.replay.recorded_calls()
+    )
     for task in tasks:
         # A body that ended in an earlier run has made no calls in this one.
         if task.attempt.span is None:
             continue
-        for task_id in _unreplayed_ids(run, task, recorded):
+        for task_id in _unreplayed_ids(run, task, recorded, codes):
             if task_id in failed:
                 position = max(0, failed[task_id].position)
                 path = ids.call_path(task.path, position)
@@ -319,7 +327,10 @@ def _forget_unreplayed_failures(run: Run, tasks: Sequence[Task]) -> None:
 
 
 def _unreplayed_ids(
-    run: Run, caller: Task, recorded: Counter[CallGroup]
+    run: Run,
+    caller: Task,
+    recorded: Counter[CallGroup],
+    codes: Mapping[CallGroup, Iterable[str]],
 ) -> Iterator[str]:
     """Yield the ids that recorded calls have if *caller* made them in an earlier run,
     but not in this one.
@@ -328,12 +339,33 @@ def _unreplayed_ids(
         run: The run.
         caller: The task whose body has ended.
         recorded: The number of recorded calls in each group of equal calls.
+        codes: The groups to search, each with the digests of the code with which its
+            calls may have been repeated.
     """
     body: BodyCalls | None = caller.attempt.body
     occurrences = {} if body is None else body.sequence.occurrences
-    for group, count in recorded.items():
-        for number in range(occurrences.get(group, 0), count):
-            yield id_of_equal(run, caller, group, number)
+    for group, codes_of_group in codes.items():
+        for number in range(occurrences.get(group, 0), recorded[group]):
+            task_id = id_of_equal(run, caller, group, number)
+            yield from _ids_of_repeats(task_id, codes_of_group)
+
+
+def _codes_by_group(failed: Iterable[CallRecord]) -> dict[CallGroup, set[str]]:
+    """Return the digests of the code of *failed* calls, by the group of equal calls."""
+    codes: dict[CallGroup, set[str]] = {}
+    for record in failed:
+        codes.setdefault((record.name, record.arguments), set()).add(record.code)
+    return codes
+
+
+def _ids_of_repeats(task_id: str, codes: Iterable[str]) -> Iterator[str]:
+    """Yield the id of a call, and the ids that the call has if it was repeated: with
+    code that has one of the digests *codes*, or in place of a call whose result cannot
+    be read.
+    """
+    for first_id in (task_id, *(ids.task_id(task_id, code) for code in codes)):
+        yield first_id
+        yield _id_in_place_of_lost(first_id)
 
 
 def _recorded_failures(run: Run) -> dict[str, CallRecord]:
