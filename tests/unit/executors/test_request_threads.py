@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
+
+from flowpregel.executors.processes.coordinator import request_threads
 from flowpregel.executors.processes.coordinator.request_threads import RequestThreads
 from tests.unit.executors.quick_pools import LONG, Events
 
@@ -38,8 +40,11 @@ def test_idle_threads_end_when_the_pool_is_closed() -> None:
         assert not thread.is_alive()
 
 
-def test_a_thread_that_is_busy_when_the_pool_is_closed_ends_afterwards() -> None:
+def test_a_thread_that_is_busy_when_the_pool_is_closed_ends_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its store may answer late."""
+    monkeypatch.setattr(request_threads, "_AT_EXIT", 0.0)
     threads = RequestThreads()
     begun, may_end = threading.Event(), threading.Event()
     busy: list[threading.Thread] = []
@@ -51,10 +56,8 @@ def test_a_thread_that_is_busy_when_the_pool_is_closed_ends_afterwards() -> None
 
     threads.submit(Events(), answer)
     assert begun.wait(LONG)
-    with ThreadPoolExecutor(1) as aside:
-        closing = aside.submit(threads.close)
-        may_end.set()
-        closing.result(LONG)
+    threads.close()
+    may_end.set()
 
     busy[0].join(LONG)
     assert not busy[0].is_alive()
