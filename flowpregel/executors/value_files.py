@@ -424,7 +424,8 @@ def _continues_with(file: BinaryIO, part: bytes | bytearray | memoryview) -> boo
     """Return whether the next bytes of *file* are *part*, and read them."""
     view = memoryview(part)
     for start in range(0, len(view), _COMPARED_AT_ONCE):
-        block = view[start : start + _COMPARED_AT_ONCE]
+        # Python compares memoryviews item by item, and bytes many times faster.
+        block = bytes(view[start : start + _COMPARED_AT_ONCE])
         if file.read(len(block)) != block:
             return False
     return True
