@@ -33,7 +33,6 @@ from flowpregel._core.records import (
 )
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import RunStopped, TaskCancelled
-from flowpregel.policies import CachePolicy
 from tests.crash_driver import CrashDriver
 from tests.unit.core.programs import call_of, fed, node, program
 
@@ -97,26 +96,6 @@ def test_a_call_that_is_given_up_is_stopped() -> None:
     assert isinstance(steps.send(None), Wait)
     late = Ended(task.id, 1, Raised(OSError("too late")))
     assert Resolve([(made, Withdrawn())]) == steps.send(Wakeup([late], 4, 0))
-    steps.close()
-
-
-@pytest.mark.parametrize("has_given_up", [True, False], ids=["given up", "stopped"])
-def test_a_shared_result_that_nobody_needs_is_neither_looked_up_nor_computed(
-    has_given_up: bool,
-) -> None:
-    """The call, and what makes it needless, arrive together."""
-    steps, (_, body) = fed(CrashDriver(program(node("body")), None), 1)
-    shared = node("one", cache=CachePolicy())
-    made = replace(call_of(body), node=shared, reply="here")
-
-    end = cancel_of(made) if has_given_up else Stopped("time")
-    effect = steps.send(Wakeup([made, end], 2, 0))
-    if not has_given_up:
-        assert Cancel(body.id, True) == effect
-        effect = steps.send(None)
-
-    assert Resolve([(made, Withdrawn())]) == effect
-    assert isinstance(steps.send(None), Wait)
     steps.close()
 
 
