@@ -103,6 +103,22 @@ def test_a_long_line_that_is_no_text_is_cut_anywhere() -> None:
     assert [1 << 20, 1 << 20, 1 << 19] == [len(body) for body in link.bodies()]
 
 
+def test_much_that_is_no_text_is_cut_behind_lines() -> None:
+    """Though a line begins with a byte that could continue a character."""
+    data = b"\n" + b"\x80" * (1 << 20) + b"\n"
+
+    class LinkWithoutEmptyFrames(Link):
+        def send(self, kind: int, number: int, body: bytes, flags: int = 0) -> None:
+            assert body, "nothing is cut off"
+            super().send(kind, number, body, flags)
+
+    link = LinkWithoutEmptyFrames()
+    printed(link).write(data)
+
+    assert data == b"".join(link.bodies())
+    assert [1, 1 << 20, 1] == [len(body) for body in link.bodies()]
+
+
 def test_a_record_that_is_logged_between_tasks_is_of_none() -> None:
     """A thread that a task has started may log then."""
     link: Any = Link()

@@ -75,8 +75,10 @@ class StdoutForwarder(io.RawIOBase):
         while data:
             end = len(data)
             if end > _LARGEST_FRAME:
-                end = data.rfind(b"\n", 0, _LARGEST_FRAME) + 1 or _LARGEST_FRAME
-                end = _start_of_character(data, end)
+                end = data.rfind(b"\n", 0, _LARGEST_FRAME) + 1
+            if not end:
+                # The first line is longer than a frame.
+                end = _start_of_character(data, _LARGEST_FRAME)
             self._link.send(protocol.PRINTED, self._link.task, data[:end], flags)
             data = data[end:]
 
@@ -93,7 +95,7 @@ class StdoutForwarder(io.RawIOBase):
 
 def _start_of_character(text: bytes, position: int) -> int:
     """Return the beginning of the UTF-8 character that contains the byte at *position*,
-    or *position* if *text* is not UTF-8 there.
+    or *position* if none of the last four bytes can begin a character.
     """
     # A character has at most four bytes. All but the first are 0x80 to 0xBF.
     for start in range(position, position - 4, -1):
