@@ -109,3 +109,20 @@ def test_the_beginning_of_a_character_at_the_end_of_all_output_is_not_lost() -> 
     assert ["x", "\ufffd"] == [frame.body.decode() for frame in ends.printed]
     ends.link.read_rest()
     ends.close_near()
+
+
+def test_the_beginning_of_a_character_of_a_worker_that_has_ended_is_not_lost() -> None:
+    """Also if a program that the worker has started has the pipe, too."""
+    ends = Ends()
+    inherited = os.dup(ends.stdout)
+    os.write(ends.stdout, b"x\xe2\x82")
+    os.write(ends.stderr, b"\xe2")
+    ends.close_far()
+
+    ends.link.read_rest()
+
+    printed = [(frame.flags, frame.body.decode()) for frame in ends.printed]
+    of_stdout = [(0, "x"), (0, "\ufffd")]
+    assert [*of_stdout, (protocol.STDERR, "\ufffd")] == printed
+    os.close(inherited)
+    ends.close_near()

@@ -215,6 +215,10 @@ class CoordinatorLink:
         self._stop_reading()
         for fd in tuple(self._pipes):
             self._read_pipe(fd)
+            if fd in self._pipes:
+                # The end of the pipe was not read, but nothing more will be. So the
+                # decoder must not keep the beginning of a character.
+                self._handle_printed(fd, b"", is_last=True)
             self._loop.watch(fd)
         # The descriptors will be closed. If reading is resumed later, because output is
         # written by then, their numbers may belong to other files.
@@ -225,20 +229,25 @@ class CoordinatorLink:
         self.watch()
 
     def _read_pipe(self, fd: int) -> None:
-        """Handle the bytes that have arrived on a pipe (stdout or stderr), as if the
-        running task had printed them.
-        """
+        """Handle the bytes that have arrived on a pipe (stdout or stderr)."""
         try:
             data = os.read(fd, READ_SIZE)
         except BlockingIOError:
             return
         except OSError:
             data = b""
-        text = self._decoders[fd].decode(data, final=not data)
+        self._handle_printed(fd, data, is_last=not data)
+        if not data:
+            self._loop.watch(fd)
+            del self._pipes[fd]
+
+    def _handle_printed(self, fd: int, data: bytes, *, is_last: bool) -> None:
+        """Handle the text in *data*, the next bytes of a pipe, as if the running task
+        had printed it. Unless *is_last* is True, the beginning of a character at the
+        end of *data* is kept until its other bytes arrive.
+        """
+        text = self._decoders[fd].decode(data, is_last)
         if text:
             number = self._connections.running_number()
             printed = Frame(PRINTED, self._pipes[fd], number, text.encode())
             self._handlers[PRINTED](self._worker, printed)
-        if not data:
-            self._loop.watch(fd)
-            del self._pipes[fd]
