@@ -268,6 +268,9 @@ class Order:
     dropped: list[bytes]
     body: bytes
     name: str = ""
+    has_token: bool = True
+    """Whether it needs a start permission; the first task of an idle worker has none.
+    """
 
     @property
     def task_id(self) -> str:
@@ -334,6 +337,7 @@ class PlayedWorker:
                 if order.code:
                     self._names[order.digest] = pickle.loads(order.code)[0]
                 order.name = self._names[order.digest]
+                order.has_token = order.number != frame.number
                 self.orders.append(order)
         return True
 

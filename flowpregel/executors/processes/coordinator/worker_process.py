@@ -250,7 +250,7 @@ class WorkerProcess:
         seconds = inf
         is_slow = now - self.last_activity > _SLOW_AFTER
         is_replaced = self.is_spoiled or self.is_outdated
-        has_no_room = len(self.tasks) > 1 and self.connections.has_small_token_pipe
+        has_no_room = self.connections.has_small_token_pipe and self._has_tokens()
         is_held_up = is_slow or is_replaced or has_no_room or self.link.is_paused()
         if last.execution.stopping is None and not is_held_up:
             # At least 10 µs are assumed for each task. This limits the number of tasks
@@ -259,6 +259,12 @@ class WorkerProcess:
             seconds = len(self.tasks) * max(last.seconds, 1e-5)
         amounts = (last.needs or ONE_CPU).amounts
         return WorkerLoad(self.state, seconds, self.kind, amounts, last.needs)
+
+    def _has_tokens(self) -> bool:
+        """Return whether the pipe may contain tokens: those of tasks that the worker
+        has not begun.
+        """
+        return len(self.tasks) > 1 or self.running() is None
 
     def running(self) -> InFlight | None:
         """Return the task that the worker has begun and not ended, or None. Any OS
