@@ -500,6 +500,43 @@ def test_a_text_that_the_screen_cannot_show_is_printed_with_escapes(
     assert b"[str] one\n[str] \\u2192 two\n" == written.getvalue()
 
 
+def test_the_screens_own_way_to_show_what_it_lacks_comes_first(
+    pool_of: PoolMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `PYTHONIOENCODING=ascii:replace` chooses it."""
+    written = io.BytesIO()
+    screen = io.TextIOWrapper(written, encoding="ascii", errors="replace")
+    monkeypatch.setattr(sys, "stdout", screen)
+    pool, events = pool_of(1), Events()
+    worker, order = begun(pool, events, job := job_of())
+
+    worker.send(protocol.PRINTED, order.number, "\u2192 two\n".encode())
+    worker.end_task(order, "done")
+
+    assert "done" == events.value(job)
+    assert b"[str] ? two\n" == written.getvalue()
+
+
+def test_a_screen_with_an_encoding_of_its_own_gets_any_text(
+    pool_of: PoolMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one that a notebook puts in place of stdout."""
+
+    class Screen(io.StringIO):
+        encoding = "notebook"
+
+    screen = Screen()
+    monkeypatch.setattr(sys, "stdout", screen)
+    pool, events = pool_of(1), Events()
+    worker, order = begun(pool, events, job := job_of())
+
+    worker.send(protocol.PRINTED, order.number, "\u2192 two\n".encode())
+    worker.end_task(order, "done")
+
+    assert "done" == events.value(job)
+    assert "[str] \u2192 two\n" == screen.getvalue()
+
+
 class Keeping(RunInfo):
     """A run that keeps what its tasks print."""
 

@@ -653,15 +653,15 @@ def _print_lines(label: str, text: str, *, to_stderr: bool) -> None:
     lines = "".join(f"{label} {line}\n" for line in text.splitlines())
     # If the program has closed its own streams, the lines are lost.
     with suppress(OSError, ValueError, AttributeError):
-        _write_to(stream, _encodable(lines, getattr(stream, "encoding", None)))
+        try:
+            _write_to(stream, lines)
+        except UnicodeEncodeError:
+            # The whole text is encoded before any of it is written.
+            _write_to(stream, _encodable(lines, stream.encoding))
 
 
-def _encodable(text: str, encoding: str | None) -> str:
-    """Return *text* with an escape in place of each character that *encoding*, that of
-    a stream, lacks. If it is None, the stream takes any text.
-    """
-    if encoding is None:
-        return text
+def _encodable(text: str, encoding: str) -> str:
+    """Return *text* with an escape in place of each character that *encoding* lacks."""
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
