@@ -381,12 +381,12 @@ class PrivateMapping(mmap.mmap):
         """Return True if no page was written to. Return False also if the kernel does
         not report that.
         """
-        file = _linux.open_proc("self/pagemap")
-        if file is None:
-            return False
         address = ctypes.addressof(ctypes.c_char.from_buffer(self))
         first_page = address // mmap.PAGESIZE
         page_count = -(-len(self) // mmap.PAGESIZE)
+        file = _linux.open_proc("self/pagemap")
+        if file is None:
+            return False
         try:
             entries = os.pread(file, page_count * _PAGE_ENTRY, first_page * _PAGE_ENTRY)
         except OSError:
