@@ -471,7 +471,7 @@ class StoredValueError(_DetailedError, StoreError):
     """The file of a value that `flowpregel.stored` wrote is missing, or was changed."""
 
     location: str
-    """The path or the URL of the file."""
+    """The path of the file, or its URL without the user name and the password."""
     digest: str
     """The SHA-256 of the content that was written."""
     problem: str

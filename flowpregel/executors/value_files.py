@@ -202,12 +202,13 @@ def _verified_content(location: str, digest: str) -> Parts:
     if (location, digest) == (latest.location, latest.digest):
         return latest.parts
     files, path = _files_at(location)
+    text = without_credentials(location)
     try:
         with _translated(location, "read"):
             content = files.read(path)
     except FileNotFoundError as error:
         raise StoredValueError(
-            location,
+            text,
             digest,
             f"does not exist on {HOST}: all machines must have its folder under this "
             f"name; {_LOST}",
@@ -215,7 +216,7 @@ def _verified_content(location: str, digest: str) -> Parts:
     actual = _digest_of_parts(content)
     if actual != digest:
         raise StoredValueError(
-            location,
+            text,
             digest,
             f"was changed: its SHA-256 is {actual}, not {digest}. Restore the file, "
             f"or delete it; {_LOST}",

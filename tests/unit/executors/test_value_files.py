@@ -328,6 +328,25 @@ def test_the_password_in_a_url_is_not_in_the_error_of_a_value(bucket: str) -> No
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("content", [None, b"changed"], ids=["missing", "changed"])
+def test_the_password_in_a_url_is_not_in_the_error_of_a_lost_file(
+    content: bytes | None, bucket: str
+) -> None:
+    """Nor in the fields of the error, which is recorded."""
+    handle = stored(7, folder=bucket.replace("://", "://ada:secret@"))
+    files, path = fsspec.url_to_fs(handle.location)
+    files.rm_file(path)
+    if content is not None:
+        files.pipe_file(path, content)
+
+    with pytest.raises(StoredValueError) as caught:
+        _ = handle.value
+
+    expected = handle.location.replace("ada:secret@", "...@")
+    assert expected == caught.value.location
+    assert "secret" not in str(caught.value)
+
+
 class CompiledElsewhere:
     """A function that pickles as if Python 3.9 had compiled it."""
 
