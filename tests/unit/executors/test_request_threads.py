@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Any
+from functools import partial
 
-import pytest
-
-from flowpregel.executors.processes.coordinator import request_threads
 from flowpregel.executors.processes.coordinator.request_threads import RequestThreads
 from tests.unit.executors.quick_pools import LONG, Events
 
 
-def own_threads(threads: RequestThreads, run: Any) -> list[threading.Thread]:
-    """Return OS threads of *threads* that have answered a request of *run*."""
+def idle_threads(threads: RequestThreads) -> list[threading.Thread]:
+    """Return OS threads of *threads* that have answered a request, and wait for the
+    next one. They do so when nothing refers to the run any more.
+    """
+    run = Events()
+    freed = threading.Event()
+    weakref.finalize(run, freed.set)
     found: list[threading.Thread] = []
     answered = threading.Barrier(3)
 
@@ -25,13 +27,17 @@ def own_threads(threads: RequestThreads, run: Any) -> list[threading.Thread]:
     for _ in range(2):
         threads.submit(run, answer)
     answered.wait(LONG)
+    del run
+    assert freed.wait(LONG), "an idle thread keeps its run alive"
     return found
 
 
 def test_idle_threads_end_when_the_pool_is_closed() -> None:
-    """A program may make many pools, one after another."""
+    """A program may make many pools, one after another. An idle thread keeps no run
+    alive: its events may be large.
+    """
     threads = RequestThreads()
-    idle = own_threads(threads, Events())
+    idle = idle_threads(threads)
 
     threads.close()
 
@@ -40,38 +46,29 @@ def test_idle_threads_end_when_the_pool_is_closed() -> None:
         assert not thread.is_alive()
 
 
-def test_a_thread_that_is_busy_when_the_pool_is_closed_ends_afterwards(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Its store may answer late."""
-    monkeypatch.setattr(request_threads, "_AT_EXIT", 0.0)
+def test_threads_that_are_busy_when_the_pool_is_closed_end_afterwards() -> None:
+    """Their store may answer late. What waits behind its requests is dropped."""
     threads = RequestThreads()
-    begun, may_end = threading.Event(), threading.Event()
+    run = Events()
+    begun, may_end = threading.Barrier(5), threading.Event()
     busy: list[threading.Thread] = []
 
     def answer() -> None:
         busy.append(threading.current_thread())
-        begun.set()
+        begun.wait(LONG)
         may_end.wait(LONG)
 
-    threads.submit(Events(), answer)
-    assert begun.wait(LONG)
+    for _ in range(4):
+        threads.submit(run, answer)
+    begun.wait(LONG)
+    late = partial(busy.append, threading.current_thread())
+    weakref.finalize(late, may_end.set)
+    threads.submit(run, late)
+    del late
+
     threads.close()
-    may_end.set()
 
-    busy[0].join(LONG)
-    assert not busy[0].is_alive()
-
-
-def test_an_idle_thread_keeps_no_run_alive() -> None:
-    """Its events may be large."""
-    threads = RequestThreads()
-    run = Events()
-    freed = threading.Event()
-    weakref.finalize(run, freed.set)
-
-    own_threads(threads, run)
-    del run
-
-    assert freed.wait(LONG)
-    threads.close()
+    for thread in busy:
+        thread.join(LONG)
+        assert not thread.is_alive()
+    assert 4 == len(busy)
