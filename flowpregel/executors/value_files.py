@@ -397,7 +397,7 @@ class LocalFiles:
         # `os.path.exists` would be False for a file that cannot be reached, too.
         try:
             os.stat(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         return True
 
