@@ -71,6 +71,8 @@ class SlotProcesses:
         """The address of the machine of each slot, or an empty string while the slot
         waits for a CPU, by the number of the slot.
         """
+        self._counts: Counter[str] = Counter()
+        """The number of slots with each address in `_slots`."""
         self._machines: dict[str, _Machine] = {}
         """The machines on which slots have begun, by address."""
         self._has_timer = False
@@ -78,7 +80,7 @@ class SlotProcesses:
 
     def request(self, slot: int) -> None:
         """Note that *slot* waits for a CPU."""
-        self._slots[slot] = ""
+        self._set_address(slot, "")
         if not self._has_timer:
             self._set_timer()
 
@@ -86,14 +88,23 @@ class SlotProcesses:
         """Note that *slot* has begun on the machine at *address*."""
         if slot not in self._slots:
             return
-        self._slots[slot] = address
+        self._set_address(slot, address)
         machine = self._machines.setdefault(address, _Machine())
-        slot_count = Counter(self._slots.values())[address]
-        machine.process_count = min(MOST_KEPT, max(machine.process_count, slot_count))
+        most = max(machine.process_count, self._counts[address])
+        machine.process_count = min(MOST_KEPT, most)
 
     def end(self, slot: int) -> None:
         """Note that *slot* has ended or was withdrawn."""
-        self._slots.pop(slot, None)
+        self._set_address(slot, None)
+
+    def _set_address(self, slot: int, address: str | None) -> None:
+        """Change the address of *slot*. None removes the slot."""
+        last = self._slots.pop(slot, None)
+        if last is not None:
+            self._counts[last] -= 1
+        if address is not None:
+            self._slots[slot] = address
+            self._counts[address] += 1
 
     def _set_timer(self) -> None:
         due = time.monotonic() + TOUCH_EVERY
@@ -103,13 +114,12 @@ class SlotProcesses:
     def _touch_all(self) -> None:
         """Touch the idle processes on all machines, if a slot waits."""
         self._has_timer = False
-        counts = Counter(self._slots.values())
-        if not counts[""]:
+        if not self._counts[""]:
             return
         for address, machine in list(self._machines.items()):
             # The processes in which slots run now are not idle. So Ray does not end
             # them, and they need no task that touches them.
-            idle = machine.process_count - counts[address]
+            idle = machine.process_count - self._counts[address]
             if idle > 0 and all(touch.done() for touch in machine.touches):
                 self._touch_on(address, idle)
         self._set_timer()
