@@ -181,8 +181,7 @@ class CrossProcessLimit(Limit):
 
     def _wait_for(self, path: Path) -> None:
         """Wait until the lock of a slot is free, and wake the program."""
-        # An error means that the folder was removed, so there is no slot to wait for.
-        with suppress(OSError):
+        try:
             file = _open_slot(path)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX)
@@ -191,7 +190,13 @@ class CrossProcessLimit(Limit):
                 fcntl.flock(file, fcntl.LOCK_UN)
             finally:
                 os.close(file)
-        self._watched.discard(path)
+        except OSError:
+            # The folder was removed, or too many files are open. The program is not
+            # woken, because it would try again at once. It tries again at the time that
+            # `next_change_at` returns.
+            return
+        finally:
+            self._watched.discard(path)
         if self._files:
             self._wake()
 

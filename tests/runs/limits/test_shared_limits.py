@@ -5,6 +5,7 @@ ends.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -96,6 +97,28 @@ def test_a_slot_is_tried_again_if_no_thread_can_wait_for_it(tmp_path: Path) -> N
     theirs.give_back(0)
 
     assert woken.wait(60)
+    ours.close()
+    theirs.close()
+
+
+def test_a_slot_that_no_thread_can_open_is_tried_again_at_the_usual_time(
+    tmp_path: Path,
+) -> None:
+    """If the thread woke the program, the program would try again at once, forever."""
+    folder = tmp_path / "one"
+    theirs = CrossProcessLimit(folder, 1)
+    assert 1 == theirs.available(0, 0.0)
+    woken = threading.Event()
+    ours = CrossProcessLimit(folder, 1, woken.set)
+    shutil.rmtree(folder)
+    before = threading.enumerate()
+
+    assert 0 == ours.available(0, 5.0)
+    for thread in {*threading.enumerate()} - {*before}:
+        thread.join(60)
+
+    assert not woken.is_set()
+    assert 5.0 < ours.next_change_at(5.0) < 6.0
     ours.close()
     theirs.close()
 
