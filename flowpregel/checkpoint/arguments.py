@@ -56,7 +56,7 @@ def encoded(call: FailedCall, limit: int, codec: ValueCodec) -> bytes | None:
     """Return the encoded arguments of a failed call, or None if none can be stored.
 
     Args:
-        call: The call.
+        call: The failed call.
         limit: The size limit on all encoded arguments together, in bytes.
         codec: The codec that encodes values.
     """

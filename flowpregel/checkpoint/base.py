@@ -98,8 +98,8 @@ OnConflict: TypeAlias = Literal["raise", "wait", "takeover"]
 `BaseCheckpointSaver.lease`.
 """
 Fences: TypeAlias = Callable[[Address, int], int]
-"""A function that returns the fence that the store has for an address (a number that
-grows with each lease). The second argument is a fence to store first, or 0.
+"""A function that returns the stored fence of an address: a number that grows with each
+lease. If its second argument is not 0, that number is stored as the fence first.
 """
 FLOW = "flow"
 """The key in the metadata for the flow of a run: the flow's module and name."""
@@ -116,7 +116,8 @@ Strategy: TypeAlias = Literal["keep_latest", "delete"]
 @dataclass(slots=True, eq=False)
 class Lease:
     """The right to write to a thread's namespace. Every batch of its owner carries the
-    lease's *fence*, a number.
+    lease's *fence*, a number by which the store refuses the batches of an earlier
+    owner.
     """
 
     fence: int | None = None
@@ -187,7 +188,9 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
     """
 
     keeps_deltas: ClassVar[bool] = True
-    """True if `commit` stores deltas. Otherwise it gets full values instead."""
+    """True if `commit` stores what a superstep adds to a channel (a delta). Otherwise
+    `commit` gets the channel's full value instead.
+    """
     keeps_attempts: ClassVar[bool] = False
     """True if the saver stores the attempt records of nodes with their writes."""
     keeps_arguments: ClassVar[bool] = False
@@ -204,7 +207,8 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
     """
     owns_versions: ClassVar[bool] = False
     """True if runs get the versions of channels from `get_next_version`, and do not
-    create them themselves. A subclass that overrides the method sets it.
+    create them themselves. A subclass that overrides `get_next_version` sets this to
+    True.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -371,7 +375,7 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         """Delete the checkpoints whose metadata has one of these ``run_id`` values.
 
         Args:
-            run_ids: The values.
+            run_ids: The ``run_id`` values.
 
         Example:
             >>> from flowpregel import InMemorySaver, entrypoint
@@ -447,7 +451,7 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         Args:
             thread_id: The thread of the run.
             name: The name of the signal.
-            value: The value.
+            value: The value that the run receives.
 
         Example:
             >>> from flowpregel import InMemorySaver
@@ -461,7 +465,8 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
     def receive_signal(
         self, thread_id: str, name: str, receiver: str
     ) -> tuple[Any] | None:
-        """Return the first value that has not been received, in a tuple of one item.
+        """Return the signal's first value that no call has received, in a tuple of one
+        item.
 
         None is returned if there is no such value. A value that is returned belongs to
         *receiver* from then on: a later attempt of that call gets the same value again.
@@ -485,8 +490,8 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         raise self._not_offered("receive_signal")
 
     def source_of(self, code: str) -> str:
-        """Return the source of a task that has recorded calls, or an empty string if it
-        is not stored.
+        """Return the source code of a task that has recorded calls, or an empty string
+        if it is not stored.
 
         Args:
             code: The digest of the task's code.

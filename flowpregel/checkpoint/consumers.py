@@ -183,7 +183,7 @@ class ConsumerRegistration:
 
     Args:
         tables: The tables of the store.
-        number: The number of this process.
+        number: The number of this process among the consumers.
         entry: The description of this process.
 
     Example:

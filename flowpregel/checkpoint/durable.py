@@ -58,8 +58,8 @@ from flowpregel.storage.stores import DurableStore, in_snapshots, shared_snapsho
 _THREADS_AT_ONCE: Final = 64
 """The number of threads whose newest checkpoints are read in one transaction."""
 _RATE: Final = b"rate"
-"""The prefix of the keys of rates in ``meta``. The digest of the rate's name follows
-it.
+"""The prefix of the keys, in the table ``meta``, of the records of rate limits. The
+digest of the limit's name follows it.
 """
 
 __all__ = [
@@ -488,7 +488,8 @@ class DurableSaver(RecordSaver):
     # -------------------------------------------------------- sizes of pools
 
     def pool_request(self, thread_id: str) -> PoolRequest | None:
-        """Return the request for another pool size of a thread's run, or None.
+        """Return the request to resize the pools of a thread's run, or None if there is
+        no request.
 
         Args:
             thread_id: The id of the thread.
@@ -516,7 +517,7 @@ class DurableSaver(RecordSaver):
 
         Args:
             thread_id: The id of the thread.
-            request: The request, or None to withdraw it.
+            request: The new sizes, or None to withdraw the last request.
 
         Example:
             >>> from tempfile import TemporaryDirectory
@@ -549,7 +550,8 @@ class DurableSaver(RecordSaver):
         """Change the workflows whose schedules `flowpregel work` follows.
 
         Args:
-            change: A function that changes a dict of them in place, in a transaction.
+            change: A function, called in a transaction, that changes the dict of
+                scheduled workflows in place.
 
         Example:
             >>> from tempfile import TemporaryDirectory
@@ -573,15 +575,17 @@ class DurableSaver(RecordSaver):
     def change_rate(
         self, name: str, change: Callable[[bytes | None], tuple[bytes, Any]]
     ) -> Any:
-        """Change the record of a rate, which all programs of the store share.
+        """Change the record of a rate limit, which all programs that use the store
+        share.
 
         Args:
-            name: The name of the rate.
-            change: A function that returns the new record and a result, in a
-                transaction. It gets the old record, or None.
+            name: The name of the rate limit.
+            change: A function, called in a transaction. It takes the old record, or
+                None if there is none, and returns the new record and a result for the
+                caller.
 
         Returns:
-            The result.
+            The result that *change* returned.
 
         Example:
             >>> from tempfile import TemporaryDirectory
@@ -612,15 +616,16 @@ class DurableSaver(RecordSaver):
     ) -> None:
         """Write a thread, with its history and nested runs, into the new file *path*.
 
-        The file has the thread at one moment, also if a run is under way. It appears
-        under its name only when it is complete and on disk, with mode 0600. If the
-        store is encrypted, the file is encrypted under the same key. Files on disk to
-        which the run refers, and results in a cache, are not in it.
+        The file contains the state of the thread at one moment, even if a run is under
+        way. It appears under its name only when it is complete and on disk, with mode
+        0600. If the store is encrypted, the file is encrypted under the same key. Files
+        on disk to which the run refers, and results in a cache, are not in it.
 
         Args:
             thread_id: The id of the thread.
             path: The path of the file.
-            key: The secret key that seals the file, or None for the key of the store.
+            key: The secret key for the checksums of the file, or None for the key of
+                the store.
 
         Raises:
             ConfigurationError: There is no such thread, or *key* is empty.
@@ -673,9 +678,10 @@ class DurableSaver(RecordSaver):
         Args:
             path: The path of the file.
             thread_id: The id of the thread in this store, or None for its own id.
-            trust: True to accept a file that is sealed under another key. The values in
-                it can run code when they are read.
-            key: The secret key that sealed the file, or None for the key of the store.
+            trust: True to accept a file whose checksums were made with another key. The
+                values in it can run code when they are read.
+            key: The secret key with which the file's checksums were made, or None for
+                the key of the store.
             encryption_key: The key with which the file is encrypted, or None for the
                 key of the store.
 
@@ -686,7 +692,8 @@ class DurableSaver(RecordSaver):
             ConfigurationError: The thread has checkpoints in this store, there is no
                 file, or *key* is empty.
             StoreCorruptError: The file is damaged.
-            StoreForeignError: The file is sealed or encrypted under another key.
+            StoreForeignError: The checksums or the encryption of the file were made
+                with another key.
             StoreVersionError: A later release wrote the file.
             ThreadBusyError: A run holds the thread in this store.
 
@@ -698,8 +705,8 @@ class DurableSaver(RecordSaver):
             Traceback (most recent call last):
             flowpregel.errors.ConfigurationError: there is no file ...missing.run
         """
-        # This read opens the store, because a database is opened at its first use. Only
-        # an open store has a key for the seal.
+        # The store may be a database that is opened only at its first use, and its key
+        # is known only then. So this read opens the store before the key is needed.
         self._read(partial(self._tables.meta.get, key=RENAMED))
         seal = self._file_seal(key, encryption_key or self.options.encryption_key)
         with run_files.RunFile.opened(os.path.abspath(path), seal, trust=trust) as file:
@@ -710,8 +717,8 @@ class DurableSaver(RecordSaver):
         return name
 
     def _file_seal(self, key: bytes | None, encryption_key: bytes | None) -> Seal:
-        """Return the seal for a run file, with *key* or else the store's own key, and
-        with *encryption_key*.
+        """Return the keys of a run file: for its checksums *key* or else the store's
+        own key, and for its encryption *encryption_key*.
         """
         store_seal = self._tables.meta.seal
         if key is not None and not key.strip():
@@ -852,7 +859,7 @@ class DurableSaver(RecordSaver):
         Args:
             encryption_key: The key with which to encrypt all records, or None to store
                 them without encryption.
-            key: The key with which to seal all records, or None to keep the present
+            key: The key for the checksums of all records, or None to keep the present
                 key.
 
         Raises:

@@ -97,8 +97,9 @@ def put_checkpoint(
     newest = namespace.newest or ""
     is_new = True
     if checkpoint.id <= newest:
-        # This must come first, because the values of the checkpoint may have the same
-        # keys as those of the replaced one, to which pending writes may refer.
+        # Pending writes may refer to values of the replaced checkpoint, which the new
+        # values may overwrite. So those references are resolved before anything is
+        # stored.
         is_new = _prepare_replacement(tables, transaction, namespace, checkpoint.id)
     parent_record, parent = _parent(
         tables, transaction, namespace, checkpoint.parent_id
@@ -131,7 +132,7 @@ def _prepare_replacement(
     """Prepare the tables for a checkpoint that may replace one with the same id.
 
     Returns:
-        True if there is no such checkpoint.
+        True if the store has no checkpoint with this id yet.
     """
     key = layout.checkpoint_key(namespace.prefix, checkpoint_id)
     data = tables.checkpoints.get(transaction, key)
@@ -156,7 +157,7 @@ def _short_fields(
 
     Args:
         tables: The tables of the store.
-        transaction: The transaction.
+        transaction: A write transaction of the store.
         prefix: The prefix of the namespace's keys.
         record: The record of the checkpoint, with all metadata.
         parent: The record of the parent, in its stored form.
@@ -291,7 +292,7 @@ def _relative_record(
     they have become too many.
 
     Args:
-        checkpoint: The checkpoint.
+        checkpoint: The checkpoint to store.
         parent: The channels of the parent.
         places: The values and locations of the channels that differ.
     """
@@ -344,7 +345,7 @@ def _all_channels(
     """Return all channels of a checkpoint.
 
     Args:
-        checkpoint: The checkpoint.
+        checkpoint: The checkpoint to store.
         parent: The channels of the parent.
         places: The values and locations of the channels that differ from the parent's
             keyframe.
@@ -368,11 +369,12 @@ def _record(
     """Return the record of a checkpoint.
 
     Args:
-        checkpoint: The checkpoint.
+        checkpoint: The checkpoint to store.
         channels: All channels, or those that differ from the keyframe.
         keyframe: The name of the keyframe, or None.
     """
-    # A pickle contains a second occurrence of the same object only as a reference.
+    # Two equal objects are made one, because a pickle stores an object that occurs
+    # again as a short reference.
     updated = checkpoint.updated_channels
     if updated == checkpoint.changed:
         updated = checkpoint.changed

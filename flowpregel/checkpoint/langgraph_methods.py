@@ -186,7 +186,7 @@ class LangGraphMethods:
         Args:
             config: The config of the thread, with the ``checkpoint_id`` of the parent
                 if there is one.
-            checkpoint: The checkpoint.
+            checkpoint: LangGraph's dict of the checkpoint.
             metadata: The metadata, with ``source`` and ``step``.
             new_versions: The versions of the channels whose values are stored.
 
@@ -492,7 +492,7 @@ def langgraph_config(
     """Return the config that names *address*.
 
     Args:
-        address: The address.
+        address: The thread, the namespace and, optionally, the checkpoint.
         checkpoint_id: The id of a checkpoint that replaces the id in *address*.
 
     Example:
@@ -664,10 +664,10 @@ def checkpoint_of(
 def has_due_tasks(checkpoint: Mapping[str, Any]) -> bool:
     """Return whether LangGraph's checkpoint dict shows tasks that are due.
 
-    The graph is not available here. So the triggers of nodes are inferred from the
-    names that `StateGraph` gives to channels, and from the channel versions that each
-    node had read when it last ran. In a `Pregel` that was built by hand, a due node
-    that has never run is therefore not found.
+    This function cannot access the graph. So the triggers of nodes are inferred from
+    the names that `StateGraph` gives to channels, and from the channel versions that
+    each node had read when it last ran. In a `Pregel` that was built by hand, a due
+    node that has never run is therefore not found.
     """
     values = checkpoint.get("channel_values") or {}
     versions = checkpoint.get("channel_versions") or {}

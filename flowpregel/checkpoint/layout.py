@@ -187,8 +187,8 @@ def metadata_key(prefix: bytes, name: bytes) -> bytes:
         prefix: The prefix of the namespace.
         name: The name of the metadata.
     """
-    # The key is as long as other keys in the table, so that the key of a chunk of a
-    # large record is longer.
+    # A large record is stored in chunks, whose keys are recognized by their greater
+    # length. So this key is made as long as the other keys in the table.
     return (prefix + _METADATA + name).ljust(VALUE_LENGTH, b"\0")
 
 
@@ -305,8 +305,8 @@ class CheckpointRecord(NamedTuple):
     metadata: Mapping[str, bytes]
     """The metadata, with each value encoded."""
     places: Mapping[str, Place]
-    """The value of each channel, or its location. A channel that is not a key here is
-    empty.
+    """The value of each channel, or its location. A channel that is no key of this
+    mapping is empty.
     """
     follows: int = NOTHING_DUE
     """The number that states how the run continues, as in `Checkpoint`."""
@@ -363,6 +363,8 @@ class WritesRecord(NamedTuple):
     task_id: str
     path: str
     writes: dict[int, tuple[str, bytes]]
-    """The channel and the encoded value of each write, by its position."""
+    """The channel and the encoded value of each write, by the position of the write
+    among those of the task.
+    """
     ran: tuple[Any, ...] | None
     """The fields of an `AttemptRecord`, if the attempt ended with these writes."""

@@ -151,7 +151,8 @@ class LeaseFiles:
 
     Args:
         path: The store's folder.
-        table: The table that seals the states of runs, as it seals the store's records.
+        table: The table that adds a checksum to the states of runs, and encrypts them,
+            as it does with the store's records.
         lock_timeout: Seconds that a takeover waits for another process that is
             unlinking the file of a lease.
 
@@ -177,7 +178,7 @@ class LeaseFiles:
         self._lock_timeout = lock_timeout
         self.held: set[tuple[str, int]] = set()
         """The thread and the fence of each lease. A lease that another run has taken
-        over stays here, since the next transaction detects the takeover.
+        over is not removed, since the next transaction detects the takeover.
         """
 
     @contextmanager
@@ -224,7 +225,7 @@ class LeaseFiles:
         """Return the holders of those leases at *addresses* that are not free.
 
         Args:
-            addresses: The addresses.
+            addresses: The threads and namespaces of the leases.
         """
         owners: dict[Address, LockHolder] = {}
         for address in addresses:
@@ -391,8 +392,8 @@ class LeaseFiles:
                 self._resolve_conflict(file, request)
                 return None
             if not file.is_current():
-                # The last owner unlinked the file after it was opened here, so a lock
-                # on it excludes no other run.
+                # The last owner unlinked the file after this process had opened it, so
+                # a lock on it excludes no other run.
                 return None
             resources.pop_all()
             return file
@@ -454,9 +455,9 @@ def _mark(file: FileLock, known: int) -> int:
 def _reject_owner(file: FileLock, address: Address, fences: Fences) -> None:
     """Make the store refuse all further commits by the owner of *file*."""
     # Another run may just have locked the file. It writes its fence (the number of the
-    # lease) before it reads the flag `TAKEN_OVER`. Here, the flag is written before the
-    # fence is read. So either that fence is read here, and the store refuses the run's
-    # commits, or the run sees the flag and acquires the lease again.
+    # lease) before it reads the flag `TAKEN_OVER`. This function writes the flag before
+    # it reads the fence. So either it reads the run's fence, and the store refuses the
+    # run's commits, or the run sees the flag and acquires the lease again.
     file.write(TAKEN_OVER, 1)
     fault("lease.taken_over")
     known = max(file.read(FENCE), fences(address, 0))
@@ -472,16 +473,21 @@ class LiveState:
     lease: Lease
     """The lease."""
     table: Table
-    """The table that seals the state, as it seals the store's records."""
+    """The table that adds a checksum to the state, and encrypts it, as it does with the
+    store's records.
+    """
     key: bytes
-    """The key under which the state is sealed: the name of the lease's file."""
+    """The record key that the checksum of the state covers: the name of the lease's
+    file.
+    """
     started: int = field(default_factory=time.time_ns)
     """The time at which the lease was acquired, in wall-clock nanoseconds."""
     due: float = 0.0
     """The earliest time to compute the state again, in monotonic seconds."""
 
     def sealed(self) -> bytes | None:
-        """Return the owner's current state, sealed.
+        """Return the owner's current state with its checksum, encrypted if the store
+        is.
 
         None is returned if the owner reports no state, or if the last state was
         computed too recently.
@@ -508,13 +514,13 @@ class LiveState:
     def read(table: Table, key: bytes, data: bytes) -> dict[str, Any] | None:
         """Return the state in *data*, which `sealed` returned in the owner's process.
 
-        None is returned if the state is only partly written, or sealed under another
-        key.
+        None is returned if the state is only partly written, or its checksum does not
+        match *key*.
 
         Args:
-            table: The table that seals the states of runs.
-            key: The key under which the state is sealed.
-            data: The sealed state.
+            table: The table that verifies the checksums of states, and decrypts them.
+            key: The record key that the checksum of the state covers.
+            data: The state with its checksum.
         """
         with suppress(StoreCorruptError):
             _, text = table.opened(key, data)

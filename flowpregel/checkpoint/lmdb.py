@@ -119,8 +119,8 @@ class LMDBSaver(DurableSaver):
     def backup(self, path: str | os.PathLike[str]) -> None:
         """Copy a snapshot of the store into the new folder *path*.
 
-        The store may be in use. The copy is compacted, and is an independent store
-        under the same key. It appears only when it is complete and on disk.
+        The store may be in use. The copy is compacted, and is an independent store with
+        the same key. It appears only when it is complete and on disk.
 
         Raises:
             StoreError: There is a store at *path* already.
@@ -163,8 +163,8 @@ class LMDBSaver(DurableSaver):
         Args:
             encryption_key: The key of 16, 24 or 32 bytes with which to encrypt all
                 records, or None to store them without encryption.
-            key: The key with which to seal all records, which you must then pass as
-                ``FLOWPREGEL_STORE_KEY``, or None to keep the present key.
+            key: The key for the checksums of all records, or None to keep the present
+                key. You must pass a new key as ``FLOWPREGEL_STORE_KEY`` from then on.
 
         Raises:
             StoreBusyError: Another process or object has the store open.

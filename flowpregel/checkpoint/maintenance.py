@@ -54,7 +54,7 @@ def places(threads: Iterable[ThreadInfo], now: float) -> list[str]:
     """Return the threads of the enqueued runs, in the order in which they begin.
 
     Args:
-        threads: Any threads.
+        threads: Any threads; those without an enqueued run are left out.
         now: The present time, in seconds since the epoch.
     """
     ranks: list[tuple[tuple[float, int, int], str]] = []
@@ -276,7 +276,8 @@ class _Verifier:
 
     def verify_table(self, table: Table) -> None:
         """Read all records of a table, and the checkpoints of each namespace in it."""
-        # The keys of a damaged table may be out of order, which raises an error here.
+        # The keys of a damaged table may be out of order. Then the loop raises an
+        # error.
         with self._collecting_problems():
             for key, _ in _sizes(self.tables, table):
                 self.records += 1

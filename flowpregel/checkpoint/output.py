@@ -99,8 +99,8 @@ class OutputBuffer:
 
         try:
             return self._tables.write(both)
-        # `KeyboardInterrupt` need not be caught here, because it is raised only before
-        # the transaction begins, or after the commit.
+        # `KeyboardInterrupt` need not be caught, because it is raised only before the
+        # transaction begins, or after the commit.
         except Exception:
             with self._lock:
                 self._append(outputs, self.pending)

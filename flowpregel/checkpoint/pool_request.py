@@ -53,7 +53,7 @@ def with_request(
 
     Args:
         data: The record before, or None.
-        thread_id: The thread.
+        thread_id: The id of the thread.
         request: The request, or None to remove the thread's request.
     """
     requests = pool_requests(data)

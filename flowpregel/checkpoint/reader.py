@@ -110,7 +110,9 @@ class CopiedCheckpoint:
         """
         key = hash(task.path)
         if key in self.finished_calls:
-            # Bodies with different inputs may make different calls at a position.
+            # Two calls can have the same path: bodies with different inputs may make
+            # different calls at one position. So the second call is stored under its
+            # own id.
             key = hash(task.task_id)
         self.finished_calls[key] = task.task_id
         if size <= _SMALL and len(self.held) < _MOST_HELD:
@@ -260,8 +262,8 @@ class Reader:
         while identifier is not None:
             ends: _Ends = self.read(partial(self._ends, address, identifier))
             # If the child of this checkpoint is an edit or a replay, it starts again
-            # from here, and does not contain the writes of the tasks that had started
-            # from here. So these tasks are not yielded.
+            # from this checkpoint, and does not contain the writes of the tasks that
+            # had started from it. So these tasks are not yielded.
             for ran in () if is_edit else ends.attempts:
                 yield identifier, ran
             is_edit = ends.source in ("update", "fork")
@@ -281,8 +283,8 @@ class Reader:
             find = partial(self._tasks_with_outputs, next_address)
             location, record, tasks = self.read(find)
             # If the child of this checkpoint is an edit or a replay, it starts again
-            # from here. So the output files of the tasks that had started from here are
-            # not yielded.
+            # from this checkpoint. So the output files of the tasks that had started
+            # from it are not yielded.
             for task in () if is_edit else tasks:
                 yield self._files_of(task, location)
             is_edit = record is not None and record.source in ("update", "fork")

@@ -186,8 +186,8 @@ class RecordSaver(BaseCheckpointSaver):
                 fence = batch.fence
                 if fence is not None and (thread, fence) not in self._leases.held:
                     owner = "a newer run"
-                    # The error is raised here, so that it is logged like the error of a
-                    # commit that the store refuses.
+                    # The error is raised inside this `try`, so that it is logged like
+                    # the error of a commit that the store refuses.
                     raise LeaseLostError(  # noqa: TRY301
                         thread, batch.address.namespace, owner
                     )
@@ -375,7 +375,7 @@ def encode_batch(
     once.
 
     Args:
-        batch: The batch.
+        batch: The batch to encode.
         encode: A function that returns the encoded form of a value. Its second
             argument is the label of the value, for error messages.
         plain_types: The exact types of the values whose encoded form is the value
@@ -593,9 +593,9 @@ def _put_task(
 
     Args:
         tables: The tables of the store.
-        transaction: The transaction.
+        transaction: A write transaction of the store.
         prefix: The prefix of the namespace's keys.
-        task: The task.
+        task: The task, with its new writes.
         checkpoint: The checkpoint that ends the superstep of the task, if it is in the
             same batch.
     """
@@ -652,7 +652,7 @@ def _newer(
 ) -> tuple[Any, ...] | None:
     """Return the newer of a task's attempt records.
 
-    If the new record has no code, it gets the code of the old record.
+    If the new record names no digest of code, it gets that of the old record.
     """
     if new is None:
         return old

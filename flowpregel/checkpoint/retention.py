@@ -327,7 +327,8 @@ def forget_thread(tables: Tables, transaction: Any, thread_id: str) -> None:
 
 
 def copy_thread(tables: Tables, transaction: Any, source: str, target: str) -> None:
-    """Copy all records of the thread *source* to *target*, sealed under the new keys.
+    """Copy all records of the thread *source* to *target*, with checksums that match
+    the record keys of *target*.
 
     Raises:
         ConfigurationError: *target* has checkpoints already.
@@ -396,7 +397,7 @@ def undo_calls(
     # The dict contains, for each body that made calls, the first of the calls whose
     # results are deleted. A call is known by its path: its position among the calls of
     # the body. Recorded calls after the first one lose their positions, because the
-    # body may make other calls there when it runs again.
+    # body may make other calls at these positions when it runs again.
     first = {caller_of(path): path for path in sorted(undone, reverse=True)}
     first.update(dict.fromkeys(chosen, ""))
     for key, task in tasks.items():

@@ -6,10 +6,10 @@
     table (1), size of key (2), size of record (8), key, record    repeated
     digest (32), checksum (16)                                     of all bytes before
 
-The records are payloads of a store, sealed again with the keys of the file. They are
-independent of the engine, so every kind of store can import the file. In a key, the
-prefix of a namespace is replaced by the number of the namespace in the file. The
-records of the namespaces, as JSON, come first.
+The records are payloads of a store, with checksums and encryption made with the keys of
+the file. They are independent of the engine, so every kind of store can import the
+file. In a key, the prefix of a namespace is replaced by the number of the namespace in
+the file. The records of the namespaces, as JSON, come first.
 
 Values are pickles, which run code when they are decoded. So the checksum at the end is
 verified before anything is stored. An importer without the key must trust the file
@@ -84,8 +84,8 @@ _UNSENT: Final = 16 << 20
 database on another machine.
 """
 _END: Final = b"end of run file"
-"""The bytes that are sealed, together with the digest, as the checksum at the end of a
-file.
+"""The bytes from which, together with the digest, the checksum at the end of a file is
+made.
 """
 
 
@@ -143,7 +143,8 @@ class RunFileWriter:
         Args:
             table: The name of the table, one of `_TABLES`.
             key: The key, with the number of the namespace in place of the prefix.
-            payload: The payload.
+            payload: The payload of the record, which gets a checksum made with the key
+                of the file.
         """
         records = SealedRecords(table, "", self._seal)
         record = records.sealed(key, WHOLE, payload)
@@ -429,8 +430,8 @@ class RunFile:
     def _put_meta(
         self, tables: Tables, transaction: Any, key: bytes, payload: bytes
     ) -> None:
-        """Store the source of code, or the renames of the other store, unless the store
-        has its own.
+        """Store source code, or add the new names of renamed classes and functions,
+        unless the store has the same source or name already.
         """
         if key != RENAMED and not layout.is_source(key):
             # A record of the table ``meta`` in a run file must be one of these two

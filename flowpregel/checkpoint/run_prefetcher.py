@@ -1,5 +1,5 @@
-"""Reads ahead the records of several runs that will be needed, from a store on another
-machine.
+"""A prefetcher, which reads records of several runs from a store on another machine
+before they are needed.
 
 ::
 
@@ -41,7 +41,7 @@ class RunPrefetcher:
     share. It reads nothing if this kind of store does not read ahead.
 
     Args:
-        store: The store.
+        store: The open store.
         tables: The tables of the store.
         leases: The processes that hold runs.
     """
@@ -57,7 +57,7 @@ class RunPrefetcher:
         self._leases = leases
 
     def rows(self, namespaces: Collection[NamespaceRecord]) -> None:
-        """Prepare to read the rows of runs.
+        """Read ahead the records for a list with one row for each run.
 
         Args:
             namespaces: The records of the runs' outermost graphs.
@@ -73,7 +73,7 @@ class RunPrefetcher:
         self._leases.owners([Address(run.thread_id) for run in namespaces])
 
     def threads(self, thread_ids: Collection[str]) -> None:
-        """Prepare to read the status and the last run of threads.
+        """Read ahead the records for the status and the last run of threads.
 
         Args:
             thread_ids: The ids of the threads.

@@ -139,7 +139,7 @@ class Tables:
         """Return the namespace of *address*, or None if it is not in the store.
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction of the store.
             address: The thread and the namespace.
         """
         key = namespace_key(address.thread_id, address.namespace)
@@ -149,11 +149,11 @@ class Tables:
     def new_namespace(self, transaction: Any, address: Address) -> NamespaceRecord:
         """Return a new namespace, which is not stored yet.
 
-        Its fence is the greatest fence of the namespaces that enclose it, so that an
-        owner whose commits these refuse cannot commit here either.
+        Its fence is the greatest fence of the namespaces that enclose it, so that a run
+        whose commits those namespaces refuse cannot commit to the new one either.
 
         Args:
-            transaction: The transaction.
+            transaction: A write transaction of the store.
             address: The thread and the namespace.
         """
         prefix = self.new_prefix(transaction)
@@ -168,7 +168,7 @@ class Tables:
         """Return the namespace of *address*. If there is none, store a new one.
 
         Args:
-            transaction: The transaction.
+            transaction: A write transaction of the store.
             address: The thread and the namespace.
         """
         namespace = self.namespace(transaction, address)
@@ -181,7 +181,7 @@ class Tables:
         """Return the prefix of the keys of a new namespace.
 
         Args:
-            transaction: The transaction.
+            transaction: A write transaction of the store.
         """
         newest = self.meta.get(transaction, _NEWEST_PREFIX) or bytes(8)
         number = 1 + int.from_bytes(newest, "big")
@@ -193,7 +193,7 @@ class Tables:
         """Store the record of a namespace.
 
         Args:
-            transaction: The transaction.
+            transaction: A write transaction of the store.
             record: The record, which replaces an earlier record.
         """
         key = namespace_key(record.thread_id, record.namespace)
@@ -215,7 +215,7 @@ class Tables:
         the commit, so that empty ranges need not be read.
 
         Args:
-            transaction: The transaction.
+            transaction: A write transaction of the store.
             namespace: The record of the namespace.
             checkpoint_id: The id of the checkpoint.
         """
@@ -242,7 +242,7 @@ class Tables:
         """Return the namespaces of a thread.
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction of the store.
             thread_id: The id of the thread.
         """
         records = self.threads.scan(transaction, digest(thread_id))
@@ -255,7 +255,7 @@ class Tables:
         namespace and in all namespaces nested inside it.
 
         Args:
-            transaction: The transaction.
+            transaction: A write transaction of the store.
             address: The thread and the namespace.
             fence: The smallest fence that is accepted from now on.
         """
@@ -295,7 +295,7 @@ class Tables:
         """Yield the items of a table. Each page is read in its own transaction.
 
         Args:
-            table: The table that is read, for the error.
+            table: The table that is read, named in the error.
             page: A function that returns the next items, by key. Its arguments are the
                 smallest key to return and the transaction.
             start: The smallest key.
@@ -322,7 +322,7 @@ class Tables:
         """Return a checkpoint, or None if it does not exist.
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction of the store.
             namespace: The record of the namespace.
             checkpoint_id: The id of the checkpoint.
 
@@ -342,7 +342,7 @@ class Tables:
         """Return a checkpoint in its stored form, or None if it does not exist.
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction of the store.
             namespace: The record of the namespace.
             checkpoint_id: The id of the checkpoint.
 
@@ -363,7 +363,7 @@ class Tables:
         """Yield the id and record of each checkpoint, newest first.
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction of the store.
             namespace: The record of the namespace.
             before: Yield only checkpoints with a smaller id than this.
         """
@@ -380,7 +380,7 @@ class Tables:
         differ from that keyframe.
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction of the store.
             namespace: The record of the namespace.
             before: Yield only checkpoints with a smaller id than this.
         """
@@ -400,7 +400,7 @@ class Tables:
         """Return a checkpoint with all channels.
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction of the store.
             prefix: The prefix of the namespace's keys.
             record: The checkpoint, perhaps without the channels of the keyframe that it
                 names.
@@ -419,7 +419,7 @@ class Tables:
         """Return a checkpoint with all metadata, and with its parent's id as a str.
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction of the store.
             prefix: The prefix of the namespace's keys.
             record: The checkpoint in its stored form.
 
@@ -440,7 +440,7 @@ class Tables:
         """Return the metadata that checkpoints of a namespace share.
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction of the store.
             prefix: The prefix of the namespace's keys.
             name: The name that `put_metadata` returned.
 
@@ -466,7 +466,7 @@ class Tables:
         """Store metadata that checkpoints share, and return its name, a digest of it.
 
         Args:
-            transaction: The transaction.
+            transaction: A write transaction of the store.
             prefix: The prefix of the namespace's keys.
             metadata: The metadata, with each value encoded.
         """
@@ -480,7 +480,7 @@ class Tables:
         """Return a keyframe of a namespace.
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction of the store.
             prefix: The prefix of the namespace's keys.
             name: The name that `put_keyframe` returned.
 
@@ -506,9 +506,9 @@ class Tables:
         """Store a keyframe, and return its name, which no other keyframe ever has.
 
         Args:
-            transaction: The transaction.
+            transaction: A write transaction of the store.
             prefix: The prefix of the namespace's keys.
-            keyframe: The keyframe.
+            keyframe: The keyframe to store.
         """
         name = os.urandom(KEYFRAME_NAME)
         key = keyframe_key(prefix, name)
@@ -520,7 +520,7 @@ class Tables:
         """Return the ids of a namespace's checkpoints.
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction of the store.
             address: The thread and the namespace.
 
         Raises:
@@ -552,7 +552,7 @@ class Tables:
         """Return the value of a channel at *version*, or the location of that value.
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction of the store.
             namespace: The record of the namespace.
             channel: The name of the channel.
             version: The version in any checkpoint of the namespace.
@@ -573,7 +573,7 @@ class Tables:
         """Return the encoded value of a channel whose location is `STORED`.
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction of the store.
             prefix: The prefix of the namespace's keys.
             channel: The name of the channel.
             version: The version of the channel.
@@ -599,7 +599,7 @@ class Tables:
         """Return the value to which a record of the table ``writes`` refers.
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction of the store.
             prefix: The prefix of the namespace's keys.
             channel: The name of the channel.
             reference: The version of the channel that the write made, and the index of
@@ -628,7 +628,7 @@ class Tables:
         the child that has stored these values.
 
         Args:
-            transaction: The transaction.
+            transaction: A write transaction of the store.
             prefix: The prefix of the namespace's keys.
             checkpoint_id: The id of the checkpoint.
         """
@@ -658,7 +658,7 @@ class Tables:
         delta that follows a snapshot or an empty channel.
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction of the store.
             prefix: The prefix of the namespace's keys.
             channel: The name of the channel.
             version: The version of the last delta.
@@ -688,21 +688,21 @@ class Tables:
     # ------------------------------------------------------------ sources
 
     def put_source(self, transaction: Any, code: str, source: bytes) -> None:
-        """Store the source of the task whose code has this digest.
+        """Store the source code of the task whose code has this digest.
 
         Args:
-            transaction: The transaction.
+            transaction: A write transaction of the store.
             code: The digest of the code.
-            source: The source, compressed, which may be cut off at its end.
+            source: The source code, compressed. Its end may be cut off.
         """
         self.meta.put(transaction, source_key(code), source)
 
     def source(self, transaction: Any, code: str) -> str:
-        """Return the source of the task whose code has this digest, or an empty string
-        if it is not stored.
+        """Return the source code of the task whose code has this digest, or an empty
+        string if it is not stored.
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction of the store.
             code: The digest of the code.
         """
         data = self.meta.get(transaction, source_key(code)) or b""

@@ -45,11 +45,11 @@ def writes_payload(
 
     Args:
         fields: The fields of a `WritesRecord`.
-        task: The task.
+        task: The task, with its writes.
         checkpoint: The checkpoint that is stored in the same transaction, or None. The
             payload may refer to values that the checkpoint has, if the checkpoint is a
             child of the one from which the task started.
-        record_of: A function that returns the payload of fields.
+        record_of: A function that returns the payload of a record with given fields.
     """
     if checkpoint is None or checkpoint.parent_id != task.checkpoint_id:
         return record_of(fields)
@@ -86,7 +86,7 @@ def resolved_payload(
         value_of: A function that returns the value to which a reference points. Its
             arguments are the channel and the reference.
         fields_of: A function that returns the fields in a payload.
-        record_of: A function that returns the payload of fields.
+        record_of: A function that returns the payload of a record with given fields.
     """
     packed, path, writes, ran = fields_of(payload[len(_REFERS) :])
     values: dict[int, tuple[str, bytes]] = {}
@@ -98,10 +98,11 @@ def resolved_payload(
 
 
 def _index_of(data: bytes, channel: str, checkpoint: Checkpoint) -> int | None:
-    """Return the index in a reference to *data*, or None if the records of *checkpoint*
-    do not have it.
+    """Return the index by which a reference points to *data*, or None if the records of
+    *checkpoint* do not contain *data*.
 
-    Within a batch, an object that occurs twice is encoded once, so `is` is enough.
+    An object that occurs twice in a batch is encoded only once. So its two occurrences
+    are the same bytes object, and `is` finds them.
     """
     if channel in checkpoint.values:
         return WHOLE_VALUE if checkpoint.values[channel] is data else None
