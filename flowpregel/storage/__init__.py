@@ -1,4 +1,5 @@
-"""Storage: the contract of stores, and sealed records, for authors of a storage engine.
+"""Storage, for authors of a storage engine: the contract of stores, and records with
+keyed checksums.
 
 A *store* keeps records in tables, and changes them in transactions. Savers, long-term
 stores and caches use any store only through `Store` and `Table`. An engine implements

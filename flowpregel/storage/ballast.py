@@ -25,7 +25,8 @@ def make_ballast(folder: str) -> None:
         ['ballast']
     """
     path = os.path.join(folder, _NAME)
-    # If the file exists already, or this user may create no file here, nothing is done.
+    # If the file exists already, or this user may create no file in the folder, nothing
+    # is done.
     with suppress(OSError):
         file = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         with open(file, "wb", buffering=0) as ballast:

@@ -49,7 +49,7 @@ class ClaimFiles:
         is_free = False
         try:
             # `is_current` is called after the lock is acquired, because the last owner
-            # may have unlinked the file after it was opened here.
+            # may have unlinked the file after this process had opened it.
             is_free = file.acquire(0.0) and file.is_current()
             yield is_free
         finally:

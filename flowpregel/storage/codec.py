@@ -67,7 +67,7 @@ copied only once.
 _INT, _TEXT, _PLAIN, _PARTS, _ZSTD, _CUSTOM = b"i", b"t", b"p", b"m", b"z", b"c"
 _SIZES = struct.Struct(">cHIQ")
 _FRAME = bytes((*pickle.PROTO, PROTOCOL, *pickle.FRAME))
-"""The beginning of a pickle with a frame. The size of the frame (8) follows."""
+"""The beginning of a pickle with a frame. The size of the frame (8 bytes) follows."""
 _FRAME_END = 11
 _HEAD = 1_000
 """The number of bytes at the start of a pickle that are searched for the name of the

@@ -91,7 +91,7 @@ _BY_MAGIC: Final = {
 }
 """The names of file systems, by the number that Linux's `statfs` returns."""
 _DARWIN_NAME: Final = slice(72, 88)
-"""The position of the name in the ``struct statfs`` of macOS."""
+"""The position of the file system's name in the ``struct statfs`` of macOS."""
 _STATFS_SIZE: Final = 4_096
 """A number of bytes that exceeds the ``struct statfs`` of any system."""
 
@@ -101,7 +101,7 @@ def refuse_network_folder(folder: str, engine: str = "LMDB") -> None:
 
     Args:
         folder: The folder, which need not exist.
-        engine: The engine that could lose data there, for the message.
+        engine: The engine that could lose data on another file system, for the message.
 
     Raises:
         StoreError: The file system is not known to be local. The message explains how

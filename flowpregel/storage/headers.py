@@ -1,4 +1,6 @@
-"""The header of a store, and the key that seals its records."""
+"""The header of a store, and the keys for the checksums and the encryption of its
+records.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ class Header:
     created: int
     """The time at which the store was created, in wall-clock nanoseconds."""
     key: str
-    """The name of the key for checksums, under which all records are sealed."""
+    """The name of the key with which the checksums of all records are made."""
     encryption: str | None
     """The name of the key under which all records are encrypted, or an empty string if
     no record is encrypted. None if the store has been used without a key so far, and
@@ -52,7 +54,7 @@ class Header:
     """The name of the engine that wrote the store, and the version of its own format.
     """
     own_key: str | None = field(default=None, repr=False)
-    """The key under which the records are sealed, if the user gave no key."""
+    """The key for the checksums of records, if the user gave no key."""
 
     @classmethod
     def new(
@@ -63,7 +65,7 @@ class Header:
         """Return the header of a new store.
 
         Args:
-            seal: The seal of the store, which has its keys.
+            seal: The keys of the store, for checksums and encryption.
             engine: The name of the engine that writes the store, and the version of the
                 engine's own format.
         """
@@ -88,8 +90,9 @@ class Header:
         return replace(self, key=seal.id, own_key=own_key)
 
     def with_keys_of(self, seal: Seal) -> Header:
-        """Return the header of the same store when all its records are sealed by
-        *seal*, and encrypted only if *seal* has an encryption key.
+        """Return the header of the same store when the checksums of all its records are
+        made with *seal*, and the records are encrypted only if *seal* has an encryption
+        key.
         """
         return replace(self.under(seal), encryption=seal.encryption)
 
@@ -97,7 +100,7 @@ class Header:
         """Return the record of this header, which `read` decodes.
 
         Args:
-            seal: The seal of the store, which has its keys.
+            seal: The keys of the store, for checksums and encryption.
         """
         text = json.dumps(asdict(self)).encode()
         return purpose_digest(text, b"sum") + seal.of(HEADER, text) + text
@@ -112,7 +115,7 @@ class Header:
         """Return the header in *record*, which `to_bytes` returned.
 
         Args:
-            record: The bytes.
+            record: The bytes that `to_bytes` returned.
             path: The location of the store, for messages.
             engines: The engine that opens the store, and its earlier names.
 
@@ -141,22 +144,23 @@ class Header:
         readonly: bool,
         trusting: bool = False,
     ) -> None:
-        """Refuse a store that must not be opened with *seal*.
+        """Refuse a store that must not be opened with the keys in *seal*.
 
         Args:
             record: The bytes that `to_bytes` returned.
             path: The location of the store, for messages.
-            seal: The seal with the caller's keys.
+            seal: The caller's keys, for checksums and encryption.
             readonly: True if nothing will be written. In this case the encryption key
                 may be missing, because records that are not encrypted can still be
                 read.
-            trusting: True to accept a store that is sealed under another key.
+            trusting: True to accept a store whose checksums were made with another key.
 
         Raises:
-            StoreCorruptError: The header was not sealed with the key that it names.
-            StoreForeignError: The store is sealed or encrypted under another key.
-            StoreReadOnlyError: The store is accepted only because of *trusting*, and
-                cannot be sealed again because of *readonly*.
+            StoreCorruptError: The checksum of the header was not made with the key that
+                the header names.
+            StoreForeignError: The store's checksums or its encryption use another key.
+            StoreReadOnlyError: A store that is accepted because of *trusting* gets new
+                checksums, but *readonly* forbids writing them.
         """
         if self.key == seal.id:
             text = record[_CHECKSUM_END:]
@@ -208,7 +212,8 @@ def _damaged(path: str) -> StoreCorruptError:
 
 
 def seal_for(options: StoreOptions, header: Header | None = None) -> Seal:
-    """Return the seal of a store, with the user's key or else the store's own key.
+    """Return the keys of a store: for checksums the user's key or else the store's own
+    key, and for encryption the key in *options*.
 
     Args:
         options: The options, which may give the user's key. The environment variables

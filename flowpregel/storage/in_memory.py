@@ -5,7 +5,7 @@
     MemoryStore ┬─► read(work), write(work)   one OS thread at a time
                 └─► table(name)               key ► payload, in the order of the keys
 
-The changes of a transaction that fails are undone. Payloads are not sealed.
+The changes of a transaction that fails are undone. Payloads have no checksums.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class CopyingCodec(ValueCodec):
 
 
 class MemoryTable(Table):
-    """A table of plain dicts, whose payloads are neither sealed nor resolved: no record
-    in memory refers to another one.
+    """A table of plain dicts. Its payloads have no checksums, and contain no references
+    to values in other records.
     """
 
     def __init__(self, name: bytes) -> None:

@@ -37,8 +37,8 @@ In the file of a lease, five numbers of 8 bytes follow the name (`FENCE`,
 `STOP_REQUEST`, `WATCHED_UNTIL`, `TAKEN_OVER`, `STATE_SIZE`), and then the state of the
 run. `flowpregel.checkpoint.leases` explains the numbers; the fence of a lease is
 greater than that of any earlier lease. All of this is read without the lock, so a
-reader may see a partly written state. The state is sealed, and a partly written one
-fails the seal's check.
+reader may see a partly written state. The state has a checksum, which does not match if
+the state is only partly written.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ class FileLock:
         """Write the state of the holder. A concurrent reader may see a part of it.
 
         Args:
-            state: The state, sealed by the caller.
+            state: The state, with a checksum that the caller has added.
         """
         size = len(state).to_bytes(8, "big")
         with self._use:

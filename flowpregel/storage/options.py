@@ -28,7 +28,7 @@ class StoreOptions:
     that has the store open."""
     allow_network: bool = False
     """Open a store on a file system that is not known to be local (``ext4``, ``xfs``,
-    ``apfs``, ``tmpfs``, ``overlay`` ...), although LMDB and SQLite may lose data there.
+    ``apfs``, ``tmpfs``, ``overlay`` ...), although LMDB and SQLite may lose data on it.
     """
     check_pages: bool = False
     """Check every page and record of the file when it is opened (about 15 ms for each
@@ -36,10 +36,11 @@ class StoreOptions:
     so a damaged page can give wrong data or kill the process.
     """
     trust: bool | bytes | None = None
-    """Accept a store that other users own or can write to, or that is sealed under
-    another key. Bytes are the key of the store. True accepts the store whatever its
-    content is, and seals it again under our own key. None uses the environment variable
-    ``FLOWPREGEL_TRUST``: 1 means True, and 0 means False."""
+    """Accept a store that other users own or can write to, or whose checksums were made
+    with another key. Bytes are the key of the store. True accepts the store whatever
+    its content is, and replaces its checksums by those of our own key. None uses the
+    environment variable ``FLOWPREGEL_TRUST``: 1 means True, and 0 means False.
+    """
     compression: bool = False
     """Compress the values that become smaller (needs the extra ``zstd``)."""
     encryption_key: bytes | None = None

@@ -1,8 +1,8 @@
 """The fields of records, decoded without running any code of the store's author.
 
-A store may be malicious. `pickle.loads` imports the objects that a pickle names. Here,
-every name becomes a class of plain values, and a record is refused if hashing or
-printing it would not end.
+A store may be malicious. `pickle.loads` imports the objects that a pickle names. This
+module imports nothing: every name becomes a placeholder for a string or number. A
+record is refused if hashing or printing it would not end.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class Seal:
         encryption_key: bytes | None,
         key: bytes | None = None,
     ) -> Seal:
-        """Return the seal of the same store after its keys have been changed.
+        """Return the new keys of a store whose keys are changed.
 
         Args:
             encryption_key: The key with which to encrypt all records, or None to
@@ -105,8 +105,8 @@ class Seal:
             ConfigurationError: A key is empty or has the wrong length, or the extra
                 that encryption needs is not installed.
         """
-        # The import is done here, because a worker imports this module and needs no
-        # options of stores.
+        # The import is inside the method, because a worker imports this module and
+        # needs no options of stores.
         from flowpregel.storage.options import StoreOptions  # noqa: PLC0415
 
         # The options are constructed only because their constructor checks both keys.
@@ -132,12 +132,12 @@ class Seal:
 
 
 class SealedRecords:
-    """The sealing and opening of the records of one table.
+    """The records of one table: their checksums, and their encryption if there is any.
 
     Args:
         name: The name of the table.
         path: The location of the store, for messages.
-        seal: The seal of the store, which has its keys.
+        seal: The keys of the store, for checksums and encryption.
 
     Example:
         >>> from flowpregel.storage import Seal
@@ -159,7 +159,7 @@ class SealedRecords:
         self.name = name
         self._path = path
         self.seal = seal
-        """The seal with the keys of the records."""
+        """The keys for the checksums and the encryption of the records."""
 
     def sealed(
         self,
@@ -167,12 +167,13 @@ class SealedRecords:
         kind: int,
         payload: bytes | memoryview,
     ) -> bytes:
-        """Return the record of *payload* at *key*.
+        """Return *payload* as a record at *key*: with a checksum, and perhaps
+        encrypted.
 
         Args:
             key: The key of the record.
             kind: The kind of the record, such as 0 for a whole payload.
-            payload: The payload.
+            payload: The bytes to store.
         """
         position = self.name + key
         cipher = self.seal.cipher
@@ -188,7 +189,7 @@ class SealedRecords:
         key: bytes,
         record: bytes,
     ) -> tuple[int, bytes]:
-        """Return the kind and the payload of the *record* at *key*.
+        """Verify the *record* at *key*, and return its kind and its decrypted payload.
 
         Raises:
             StoreCorruptError: The checksum does not match the record and its key.
@@ -215,7 +216,7 @@ class SealedRecords:
 
         Args:
             key: The key under which the record is stored, which stays the same.
-            record: The record.
+            record: The record, as it is stored.
             source: The same table with the old encryption and checksum keys. If they
                 are unknown (None), the record is neither checked nor decrypted.
 

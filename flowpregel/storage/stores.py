@@ -6,7 +6,7 @@
        │ read(work), write(work), table(name)
     Store                                one opening of a store, as an engine gives it
        │ work(transaction), called once or more
-    Table                                payloads by key, sealed
+    Table                                payloads by key, with checksums
 
 Three engines implement this contract: `flowpregel.storage.lmdb`,
 `flowpregel.plugins.sqlite` and `flowpregel.plugins.postgres`;
@@ -122,7 +122,7 @@ def shared_snapshot(store: Store) -> AbstractContextManager[object]:
     own.
 
     Args:
-        store: The store.
+        store: An open store of any engine.
     """
     snapshot: Any = getattr(store, "snapshot", nullcontext)
     context: AbstractContextManager[object] = snapshot()
@@ -139,7 +139,7 @@ def in_snapshots(
     with a method ``snapshot``.
 
     Args:
-        store: The store.
+        store: An open store of any engine.
         items: The items, in order.
         prefetch: A function that is called in each snapshot, with the items for which
             the snapshot is used.
@@ -161,7 +161,7 @@ def prefetcher(store: Store) -> Callable[[Sequence[KeyRange]], object] | None:
     it is needed. Outside a shared snapshot, it does nothing.
 
     Args:
-        store: The store.
+        store: An open store of any engine.
     """
     prefetch: Callable[[Sequence[KeyRange]], object] | None
     prefetch = getattr(store, "prefetch", None)

@@ -1,7 +1,8 @@
 """The tables of a store, which have records by key, in the order of the keys.
 
 An engine keeps *records*, which are opaque bytes. `Table` turns payloads into sealed
-records and back, so no engine can return a record that was damaged or moved::
+records (with a keyed checksum, and perhaps encrypted) and back, so no engine can return
+a record that was damaged or moved::
 
     saver ── payload ──► Table.put ── sealed record ──► put_record   an engine's
           ◄── payload ── Table.get ◄── checked record ── record      six methods
@@ -37,7 +38,7 @@ class Table(SealedRecords, ABC):
     Args:
         name: The name of the table, one of `TABLE_NAMES`.
         path: The location of the store, for messages.
-        seal: The seal of the store, which has its keys.
+        seal: The keys of the store, for checksums and encryption.
     """
 
     resolver: Resolver | None = None
@@ -62,7 +63,7 @@ class Table(SealedRecords, ABC):
         """Return the record at *key*, or None.
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction of the store.
             key: The key of the record.
         """
 
@@ -76,9 +77,9 @@ class Table(SealedRecords, ABC):
         """Store *record* at *key*, in place of an earlier record at that key.
 
         Args:
-            transaction: The transaction.
+            transaction: A write transaction of the store.
             key: The key of the record.
-            record: The record.
+            record: The bytes of the record.
         """
 
     @abstractmethod
@@ -90,7 +91,7 @@ class Table(SealedRecords, ABC):
         """Delete the record at *key*, and return True if there was one.
 
         Args:
-            transaction: The transaction.
+            transaction: A write transaction of the store.
             key: The key of the record.
         """
 
@@ -108,7 +109,7 @@ class Table(SealedRecords, ABC):
         The caller may stop at any record, and may delete records that were yielded.
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction of the store.
             prefix: The bytes with which the keys begin.
             start: The smallest key to yield. With *backwards*, only smaller keys than
                 this are yielded.
@@ -126,7 +127,7 @@ class Table(SealedRecords, ABC):
         """Return the keys that begin with *prefix*, in key order.
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction of the store.
             prefix: The bytes with which the keys begin.
             start: The smallest key to return.
             limit: The greatest number of keys to return.
@@ -141,7 +142,7 @@ class Table(SealedRecords, ABC):
         """Delete all records whose keys begin with *prefix*.
 
         Args:
-            transaction: The transaction.
+            transaction: A write transaction of the store.
             prefix: The bytes with which the keys begin.
         """
 
@@ -154,8 +155,8 @@ class Table(SealedRecords, ABC):
         round trip.
 
         Args:
-            transaction: The transaction.
-            keys: The keys.
+            transaction: An open transaction of the store.
+            keys: The keys that will be read.
         """
 
     def expect_prefixes(
@@ -167,7 +168,7 @@ class Table(SealedRecords, ABC):
         another machine fetches the first records of each prefix in one round trip.
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction of the store.
             prefixes: The prefixes. None of them begins with another one.
         """
 
@@ -181,7 +182,7 @@ class Table(SealedRecords, ABC):
         """Return the payload at *key*, or None.
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction of the store.
             key: The key of the payload.
         """
         record = self.record(transaction, key)
@@ -201,9 +202,9 @@ class Table(SealedRecords, ABC):
         """Store *payload* at *key*.
 
         Args:
-            transaction: The transaction.
+            transaction: A write transaction of the store.
             key: The key of the payload.
-            payload: The payload.
+            payload: The bytes to store.
         """
         record = self.sealed(key, WHOLE, payload)
         self.put_record(transaction, key, record)
@@ -216,7 +217,7 @@ class Table(SealedRecords, ABC):
         """Delete the payload at *key*, and return True if there was one.
 
         Args:
-            transaction: The transaction.
+            transaction: A write transaction of the store.
             key: The key of the payload.
         """
         return self.discard(transaction, key)
@@ -232,7 +233,7 @@ class Table(SealedRecords, ABC):
         """Yield (key, payload) as `records` yields (key, record).
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction of the store.
             prefix: The bytes with which the keys begin.
             start: The smallest key to yield. With *backwards*, only smaller keys than
                 this are yielded.
@@ -255,7 +256,7 @@ class Table(SealedRecords, ABC):
         *target*.
 
         Args:
-            transaction: The transaction.
+            transaction: A write transaction of the store.
             source: The bytes with which the keys of the payloads begin.
             target: The bytes with which the keys of the copies begin.
         """
@@ -276,7 +277,7 @@ class Table(SealedRecords, ABC):
         opened.
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction of the store.
             key: The key of the record.
         """
         if not key:

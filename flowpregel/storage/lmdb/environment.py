@@ -74,14 +74,16 @@ Part = TypeVar("Part")
 OPEN: dict[str, Environment] = {}
 """The environments that are open in this process, by their paths."""
 REGISTRY = threading.Lock()
-"""The lock that guards `OPEN` and each environment's count of users."""
+"""The lock that guards `OPEN`, and in each environment the number of objects that use
+it.
+"""
 
 
 class Environment:
-    """An LMDB environment, shared by all users of a store in this process.
+    """An LMDB environment, shared by all objects that use a store in this process.
 
-    Use `open_store` to get one. The environment is closed when each user has called
-    `close`.
+    Use `open_store` to get one. The environment is closed when each of these objects
+    has called `close`.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class Environment:
         self.users: int = 0
         self.databases: dict[bytes, Any] = {}
         self.shared: dict[str, Any] = {}
-        """Objects that the users of the store in this process share."""
+        """Further objects that all users of this environment share, by name."""
         self.pid: int = os.getpid()
         self._map_size = max(map_size, files.SMALLEST_MAP)
         self._registers = lock
@@ -117,7 +119,7 @@ class Environment:
             with translate_os_errors(path):
                 self._open(options)
         except BaseException:
-            # The locks that the environment has acquired so far are released.
+            # Opening has failed, so the locks that were acquired so far are released.
             self.shut()
             raise
 
@@ -151,7 +153,9 @@ class Environment:
                 self._overcome(error)
 
     def _commit(self, works: Sequence[Work]) -> list[Any]:
-        """Return the result of each of *works*, once all are on disk."""
+        """Call all *works* in one transaction, and return their results once the
+        changes are on disk.
+        """
         while True:
             try:
                 return self._attempt(works)
@@ -407,7 +411,9 @@ class Environment:
 
     @defer_interrupts()
     def close(self) -> None:
-        """Release the environment for one user. The last call closes the file."""
+        """Release the environment for one of the objects that use it. The last call
+        closes the file.
+        """
         with REGISTRY:
             self.users -= 1
             if self.users <= 0:

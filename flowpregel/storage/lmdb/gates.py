@@ -132,7 +132,7 @@ class OpenStoreLock:
 
     def _identity(self) -> bytes:
         """Return the identity of our data file: its inode number, which no other file
-        can get as long as a process has this one open.
+        can get as long as a process has our file open.
         """
         inode = os.stat(self._data).st_ino
         return str(inode).encode().ljust(NAME_SIZE)

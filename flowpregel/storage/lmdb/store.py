@@ -1,8 +1,8 @@
-"""An LMDB store that this process has opened: its environment, seal and codec.
+"""An LMDB store that this process has opened: its environment, keys and codec.
 
-The keys with which a store is sealed (the secrets for checksums and for encryption) can
-be changed. Every process that has the store open has the keys in memory, so they can be
-changed only while no process has it open. All records are sealed again in a new file,
+The secret keys of a store, for checksums and for encryption, can be changed. Every
+process that has the store open has the keys in memory, so they can be changed only
+while no process has it open. All records are written with the new keys to a new file,
 because the free pages of the old file still contain readable data. When the new file is
 complete and on disk, it replaces the old file in one step. A crash, a full disk or a
 damaged record leaves the old file untouched.
@@ -44,22 +44,23 @@ from flowpregel.storage.tables import Table
 ENGINES = ("lmdb 0.9", "0.9")
 """The name of this engine in a header, and its earlier name."""
 _PAUSE = 0.02
-"""Seconds before the next attempt to open a store whose records must be sealed again
-first. This is possible only while no process has the store open.
+"""Seconds before the next attempt to open a store whose records must first get
+checksums of our own key. This is possible only while no process has the store open.
 """
 _PART = 64 << 20
-"""The size, in bytes, of the records that are sealed again in one transaction. It is
-limited because LMDB keeps a transaction in memory.
+"""The size, in bytes, of the records that are rewritten with other keys in one
+transaction. It is limited because LMDB keeps a transaction in memory.
 """
 _LEAST_MAP = 16 << 20
 
 
 class OpenStore:
-    """A store that one user in this process has opened, until `close`.
+    """A store that one object in this process, such as a saver, has opened, until
+    `close`.
 
     Args:
-        environment: The environment, which all users in the process share.
-        seal: The seal of the store, which has its keys.
+        environment: The environment, which all such objects in the process share.
+        seal: The keys of the store, for checksums and encryption.
         codec: The codec of values.
         timeout: Seconds to wait for other writers.
     """
@@ -88,8 +89,8 @@ class OpenStore:
     def check(self, transaction: Any) -> None:
         """Raise `StoreCorruptError` if a record is damaged, or is not at its own key.
 
-        A damaged key must be detected here, because a later read by the right key would
-        only report that the record is missing.
+        A damaged key must be detected by this check, because a later read by the right
+        key would only report that the record is missing.
         """
         for name in TABLE_NAMES:
             table = self.table(name)
@@ -100,11 +101,11 @@ class OpenStore:
 
     @defer_interrupts()
     def seal_again(self, seal: Seal) -> None:
-        """Close the store, and seal all its records again, with *seal*.
+        """Close the store, and rewrite all its records with the keys in *seal*.
 
         Raises:
-            StoreBusyError: Another user, in this process or another, has the store
-                open.
+            StoreBusyError: Another object in this process, or another process, has the
+                store open.
             StoreReadOnlyError: The store was opened to be read only.
         """
         path = self.environment.path
@@ -123,7 +124,9 @@ class OpenStore:
             _seal_again(path, header.with_keys_of(seal), seal, self.seal)
 
     def close(self) -> None:
-        """Close the store for this user. It is safe to call this twice."""
+        """Close this object, and the store with its last open object. It is safe to
+        call this twice.
+        """
         if self._is_open:
             self._is_open = False
             self.environment.close()
@@ -175,10 +178,10 @@ def open_store(
         options: Rarely needed options.
 
     Raises:
-        StoreForeignError: The store is sealed or encrypted under another key, or
-            belongs to another user, or can be written by other users.
-        StoreBusyError: The records must be sealed again first, and a process has the
-            store open.
+        StoreForeignError: The store's checksums or its encryption use another key, or
+            the store belongs to another user, or other users can write to it.
+        StoreBusyError: The records must first get checksums of our own key, and a
+            process has the store open.
         StoreVersionError: Another release, or another engine, wrote the store.
         StoreCorruptError: The store is damaged.
     """
@@ -200,7 +203,8 @@ def open_store(
             raise StoreBusyError(
                 real, "a process that has it open, so it cannot be sealed again", 0.0
             )
-        # Another process may be about to seal the records again, so this process waits.
+        # Another process may be about to write the new checksums, so this process
+        # waits.
         time.sleep(_PAUSE)
 
 
@@ -211,9 +215,10 @@ def _opening(
     *,
     readonly: bool,
 ) -> OpenStore | None:
-    """Return an open store, or None if its records must be sealed again first.
+    """Return an open store, or None if its records must first get checksums of our own
+    key.
 
-    In that case, and after an error, the environment is closed for this user.
+    If None is returned, or an error is raised, the environment is released.
     """
     try:
         record = environment.read(partial(_header_in, environment.databases))
@@ -237,7 +242,7 @@ def _accepted(
     *,
     readonly: bool,
 ) -> tuple[Header, Seal]:
-    """Check a store's header, and return it with the seal that records must have."""
+    """Check a store's header. Return it with the keys that the records must have."""
     header = Header.read(record, path, ENGINES)
     seal = seal_for(options, header)
     header.check(record, path, seal, readonly=readonly, trusting=options.trusts_all)
@@ -258,8 +263,8 @@ def _shared_environment(
     """
     with REGISTRY:
         environment = OPEN.get(path)
-        # If the folder of an open store was deleted or moved, its users keep their
-        # environment, and the path is free for another store.
+        # If the folder of an open store was deleted or moved, the objects that use the
+        # store keep their environment, and the path is free for another store.
         if (
             environment is None
             or environment.pid != os.getpid()
@@ -309,11 +314,11 @@ def _check_header(
     """Check a store's header before any file in its folder is created, or opened for
     writing.
 
-    The header is read without LMDB's lock. If a process has the store open, the header
-    is not checked here, but after this process has opened the store too. A store that
-    is accepted by `StoreOptions.trust` is sealed again under our own key. Its checksums
-    cannot be checked, since its key is unknown. After that, the records are unpickled
-    as if this user had written them.
+    The header is read without LMDB's lock. If a process has the store open, this
+    function does not check the header, which is then checked after this process has
+    opened the store too. A store that is accepted by `StoreOptions.trust` gets new
+    checksums of our own key. Its old checksums cannot be checked, since their key is
+    unknown. After that, the records are unpickled as if this user had written them.
     """
     with suppress(StoreBusyError):
         with _kept_closed(path, create=False):
@@ -385,24 +390,24 @@ def _seal_again(
     seal: Seal,
     old: Seal | None,
 ) -> None:
-    """Seal all records of a store with *seal*, and encrypt them if *seal* has an
-    encryption key.
+    """Rewrite all records of a store with checksums made with *seal*, and encrypt them
+    if *seal* has an encryption key.
 
     Args:
         path: The folder of the store. The caller must keep other processes from opening
             it.
         header: The header of the new file.
-        seal: The seal with the new keys.
-        old: The seal with the old keys, with which the records are checked. If it is
-            None, because the keys are unknown, the records are not checked.
+        seal: The new keys.
+        old: The old keys, with which the records are checked. If they are unknown
+            (None), the records are not checked.
 
     Raises:
         StoreForeignError: A record is encrypted under another key than that of *old*.
         StoreCorruptError: A record is damaged.
         StoreFullError: There is not enough space for both files.
     """
-    # The map is large enough for the new records, because a record that is sealed again
-    # grows by at most its checksum.
+    # The map is large enough for the new records, because a record grows by at most a
+    # checksum when it is rewritten.
     room = 4 * os.path.getsize(os.path.join(path, errors.DATA)) + _LEAST_MAP
     try:
         with draft_in(path, files.DRAFT, 0.0) as draft:

@@ -25,8 +25,8 @@ _CHUNKED = 1
 _PIECE = 2
 _CHUNKED_MARKS = (b"\1", b"\x11")
 _PIECE_MARKS = (b"\2", b"\x12")
-"""The bytes (kinds of records) that mark a record as a chunk: the first for a plain
-record, the second for an encrypted one.
+"""The bytes (kinds of records) that mark a record as a chunk: the first for an
+unencrypted record, the second for an encrypted one.
 """
 
 
@@ -39,7 +39,7 @@ class LMDBTable(Table):
     Args:
         name: The name of the database.
         path: The folder of the store, for messages.
-        seal: The seal of the store, which has its keys.
+        seal: The keys of the store, for checksums and encryption.
         databases: LMDB's database handles by name. The handles in this mapping change
             when the file is opened again.
     """
