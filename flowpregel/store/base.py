@@ -73,15 +73,15 @@ class Item:
     """A value with its namespace and key; the value is a copy of the stored one."""
 
     value: dict[str, Any] = field(hash=False)
-    """The value."""
+    """The stored dict."""
     key: str
     """The key of the item in the namespace."""
     namespace: tuple[str, ...]
-    """The namespace."""
+    """The labels under which the item is stored."""
     created_at: datetime
-    """The time of the first put."""
+    """The time at which the item was first stored."""
     updated_at: datetime
-    """The time of the last put."""
+    """The time at which the item was last stored."""
 
     def dict(self) -> dict[str, Any]:
         """Return the item in the form of JSON, with times as ISO 8601 strings."""
@@ -152,7 +152,7 @@ class SearchOp(NamedTuple):
     offset: int = 0
     """The number of items to skip."""
     query: str | None = None
-    """The text to search for by meaning, or None."""
+    """The text by which the found items are ranked, or None."""
     refresh_ttl: bool | None = None
     """True to restart the time to live of the found items. None means the store's
     setting.
@@ -180,8 +180,8 @@ class PutOp(NamedTuple):
     # LangGraph uses the name ``index``, so this class uses it too, although it hides
     # the method `tuple.index`.
     index: Literal[False] | Sequence[str] | None = None  # type: ignore[assignment]
-    """The paths to index. None means the paths in the store's setting, False means no
-    paths.
+    """The paths of the fields to index. None means the paths in the store's setting,
+    False means no paths.
     """
     ttl: float | None = None
     """The minutes until the item is deleted. None means never."""
@@ -193,7 +193,7 @@ class MatchCondition(NamedTuple):
     match_type: Literal["prefix", "suffix"]
     """The part of a namespace that *path* describes."""
     path: NamespacePath
-    """The labels."""
+    """The labels of that part, in order."""
 
 
 class ListNamespacesOp(NamedTuple):
@@ -216,7 +216,7 @@ Result: TypeAlias = Item | list[Item] | list[SearchItem] | list[tuple[str, ...]]
 
 
 class TTLConfig(TypedDict, total=False):
-    """The time to live of items that are put without one."""
+    """The settings for the time to live of items that are put without one."""
 
     default_ttl: float | None
     """The minutes until an item expires. None means that items never expire."""
@@ -267,8 +267,8 @@ class BaseStore(ProcessBound, ABC):
         """Return the item under *key*, or None.
 
         Args:
-            namespace: The labels.
-            key: The key.
+            namespace: The labels of the item's namespace.
+            key: The key of the item.
             refresh_ttl: True to start the item's time to live again; None for the
                 store's setting.
 
@@ -297,8 +297,9 @@ class BaseStore(ProcessBound, ABC):
 
         Args:
             namespace_prefix: The beginning of the items' namespaces; ``()`` means all.
-            query: A text by which the items are ranked: by meaning if the store has an
-                index, otherwise by the words that it shares with the items' texts.
+            query: A text by which the items are ranked: by the similarity of embeddings
+                if the store has an index, otherwise by the words that it shares with
+                the items' texts.
             filter: The conditions for fields: a value, a dict of nested fields, or a
                 comparison such as ``{"$gte": 3}`` (``$eq $ne $gt $gte $lt $lte``).
             limit: The greatest number of items.
@@ -339,11 +340,11 @@ class BaseStore(ProcessBound, ABC):
         """Store *value* under *key*, and replace the earlier value.
 
         Args:
-            namespace: The labels, at least one.
-            key: The key.
+            namespace: The labels of the item's namespace, at least one.
+            key: The key of the item.
             value: A dict; the store keeps a copy.
-            index: The paths to index (``"title"``, ``"parts[*].text"``); None means the
-                store's setting, False means none.
+            index: The paths of the fields to index (``"title"``, ``"parts[*].text"``);
+                None means the store's setting, False means none.
             ttl: Minutes until the item is deleted; None means never.
 
         Raises:
@@ -470,7 +471,7 @@ class BaseStore(ProcessBound, ABC):
         **kwargs: Parameters.kwargs,
     ) -> Answer:
         """Call *method* on another OS thread, so that it does not block the event loop.
-        If the store answers at once, call it here.
+        If the store answers at once, call it on this OS thread.
         """
         if self.answers_at_once:
             return method(*args, **kwargs)

@@ -18,7 +18,7 @@ class LMDBStore(ItemStore):
 
     Args:
         path: The folder; an `LMDBSaver` may use the same one.
-        index: The index for queries by meaning (``embed``, ``dims``, ``fields``);
+        index: The index of embeddings for queries (``embed``, ``dims``, ``fields``);
             without an index, a query ranks items by shared words.
         ttl: The time to live of items that are put without one.
         clock: A function that returns wall-clock seconds.

@@ -92,8 +92,8 @@ class ItemStore(StoreUser, BaseStore):
 
     Args:
         path: The location of the table's store: a folder, or a URL.
-        index: The index for queries by meaning; without an index, a query ranks items
-            by shared words.
+        index: The index of embeddings for queries; without an index, a query ranks
+            items by shared words.
         ttl: The time to live of items that are put without one.
         clock: A function that returns wall-clock seconds.
         options: Options for opening the table's store.
@@ -402,7 +402,7 @@ class ItemStore(StoreUser, BaseStore):
                 if item is None:
                     continue
                 # The item is read again, because another process may have put it with
-                # another time to live since then.
+                # another time to live since it was found.
                 ends_at = None if item.ttl is None else now + item.ttl
                 self._write(transaction, digest, item._replace(ends_at=ends_at))
 
@@ -425,8 +425,8 @@ class InMemoryStore(ItemStore):
     """A store in this process, until it ends, for any OS thread.
 
     Args:
-        index: The index for queries by meaning; without an index, a query ranks items
-            by shared words.
+        index: The index of embeddings for queries; without an index, a query ranks
+            items by shared words.
         ttl: The time to live of items that are put without one.
         clock: A function that returns wall-clock seconds.
 

@@ -268,7 +268,9 @@ Vector: TypeAlias = tuple[float, ...]
 
 
 class IndexConfig(TypedDict, total=False):
-    """The index with which a store finds items by meaning."""
+    """An index of embeddings, with which a store ranks items by their similarity to a
+    query.
+    """
 
     embed: Any
     """A function that takes a list of texts and returns a vector for each.
@@ -278,7 +280,7 @@ class IndexConfig(TypedDict, total=False):
     dims: int
     """The length that each vector must have."""
     fields: Sequence[str]
-    """The paths to index if `put` names none; ``["$"]`` is everything."""
+    """The paths of the fields to index if `put` names none; ``["$"]`` is everything."""
 
 
 class SearchIndex:
