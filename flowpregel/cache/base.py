@@ -39,7 +39,8 @@ class BaseCache(ProcessBound, ABC):
         self,
         keys: Sequence[FullKey],
     ) -> dict[FullKey, Any]:
-        """Return the values of *keys*, without those that have none.
+        """Return the stored values by key. Those *keys* that have no value are left
+        out.
 
         Example:
             >>> from flowpregel.cache.memory import InMemoryCache
@@ -51,10 +52,11 @@ class BaseCache(ProcessBound, ABC):
 
     @abstractmethod
     def set(self, pairs: Entries) -> None:
-        """Store the values of *pairs*.
+        """Store the value of each key in *pairs*, for its time to live.
 
         Raises:
-            ValueEncodingError: A value cannot be stored; then none is.
+            ValueEncodingError: A value cannot be stored; then none of the values is
+                stored.
 
         Example:
             >>> from flowpregel.cache.memory import InMemoryCache
@@ -67,7 +69,7 @@ class BaseCache(ProcessBound, ABC):
         self,
         namespaces: Sequence[Namespace] | None = None,
     ) -> None:
-        """Delete all values, or those in exactly these *namespaces*.
+        """Delete all values, or only the values in exactly these *namespaces*.
 
         Example:
             >>> from flowpregel.cache.memory import InMemoryCache
@@ -151,7 +153,7 @@ class BaseCache(ProcessBound, ABC):
 
     async def _off_loop(self, function: Callable[[], Answer]) -> Answer:
         """Run *function* on another OS thread, so that it does not block the event
-        loop. If the cache answers at once, run it here.
+        loop. If the cache answers at once, run it on this OS thread.
         """
         if self.answers_at_once:
             return function()

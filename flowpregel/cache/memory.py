@@ -7,8 +7,9 @@ In the database ``cache``::
     "u" + use (8)                ► digest: the order in which values were used
     "n"                          ► the number of values, the number of the last use
 
-A read writes nothing to the table. The use of the value is recorded in memory, and
-stored when the next value is put.
+A *use* is a serial number, which a value gets when it is read or put. A read writes
+nothing to the table: the use is recorded in memory, and stored when the next value is
+put.
 """
 
 from __future__ import annotations
