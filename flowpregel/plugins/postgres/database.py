@@ -71,8 +71,8 @@ ENGINES = ("postgresql", "0.9")
 """The name of this storage engine in a store's header, and its earlier name."""
 Result = TypeVar("Result")
 Attempt: TypeAlias = Callable[[psycopg.Connection[Any], LandingSlot], Any]
-"""A function that tries a write once. Its arguments are a connection, and a slot: the
-row of a table in which the server records the outcome (see `once`).
+"""A function that makes one attempt at a write. Its arguments are a connection, and a
+slot: the row of a table in which the server records the outcome (see `once`).
 """
 
 _HEADER = KINDS[b"meta"] + HEADER
@@ -163,8 +163,8 @@ class Database:
         self._close = weakref.finalize(self, _close_idle, self._idle, self._pid)
         self._known: dict[bytes, KnownScope] = {}
         self._slots: list[LandingSlot] = []
-        """The slots that no write uses now. For each of them, the outcome of the newest
-        try is known.
+        """The slots (rows for the outcomes of writes) that no write uses now. The
+        outcome of the last write of each is known.
         """
         self._shared = _SharedSnapshot()
         self.unknown_outcomes: int = 0
@@ -352,11 +352,11 @@ class Database:
     def _settled(
         self, connection: psycopg.Connection[Any], slot: LandingSlot, attempt: Attempt
     ) -> Any:
-        """Find out whether an earlier try has succeeded, if its answer was lost. If
-        not, try again.
+        """Attempt a write, unless an earlier attempt, whose answer was lost, has
+        succeeded.
 
         Returns:
-            The result of the try that has succeeded.
+            The result of the attempt that has succeeded.
         """
         if slot.is_in_doubt:
             outcome = slot.settle(connection)
@@ -371,13 +371,15 @@ class Database:
         except psycopg.Error as error:
             if error.sqlstate is not None and not connection.broken:
                 # The server itself has reported the error, over a connection that still
-                # works. So the transaction was rolled back, and this try has had no
+                # works. So the transaction was rolled back, and this attempt has had no
                 # effect.
                 slot.refused()
             raise
 
     def _free_slot(self) -> LandingSlot:
-        """Return a slot that no other write uses."""
+        """Return a slot, in which the server records a write's outcome, that no other
+        write uses.
+        """
         with suppress(IndexError):
             return self._slots.pop()
         self.execute(FORGET)
@@ -468,7 +470,7 @@ class Database:
         """Read the header and check it. If there is no store yet, create it.
 
         Raises:
-            StoreForeignError: The store is sealed or encrypted under another key.
+            StoreForeignError: The store's checksums or its encryption use another key.
             StoreError: The server refused the statement, or there is no store and this
                 process may not create one.
         """

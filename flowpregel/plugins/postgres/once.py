@@ -6,27 +6,28 @@ has landed. So each commit leaves a record of itself in a table::
 
     flowpregel.landed    slot ► number, is_void, result
 
-Until it ends, each write of a process has a *slot*, one row of this table, and each try
-of a write uses the next *number* of the slot. The transaction first stores its number
-in the row of the slot. It is refused if the row has this number or a greater one. So a
-client that does not know the outcome of a try can find out (*settle* the number)::
+Each write of a process has a *slot* until the write ends: one row of this table. Each
+attempt at the write uses the next *number* of the slot. Its transaction first stores
+this number in the row, and is refused if the row has the number or a greater one. So a
+client that does not know the outcome of an attempt can find it out (*settle* it)::
 
-    the row of the slot has     then the try
-    -----------------------     ------------
-    this number                 has landed: its result is returned, nothing is repeated
-    this number, void           has not, and never will: it is repeated
+    the row of the slot has     then the attempt
+    -----------------------     ----------------
+    its number                  has landed: its result is returned, nothing is repeated
+    its number, void            has not, and never will: the write is attempted again
     a smaller one, or none      is made void, as above: if the statement of the dead
                                 connection still arrives, it is refused
-    a greater one               was settled before: the client has gone on, and this
-                                is a repeated question that arrives late
+    a greater one               was settled before: the client already makes a later
+                                attempt, and this is an old question that arrives late
 
-If the transaction of the try has not ended, it has locked the row. So the statement
-that settles the number waits for its end. Other writes never change the row.
+If the transaction of the attempt has not ended, it has locked the row. So the statement
+that settles the attempt waits for the end of that transaction. Other writes never
+change the row.
 
 A process has as many slots as it had writes at the same time. Rows that have not been
-used for `KEPT_FOR` are removed. If half of that time has passed since a try, because
-the client's process was stopped, the client no longer settles the number, but raises
-`CommitUnknownError`.
+used for `KEPT_FOR` are removed. If half of that time has passed since an attempt,
+because the client's process was stopped, the client no longer settles the attempt, but
+raises `CommitUnknownError`.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class TryOutcome(NamedTuple):
-    """The outcome of a try whose answer was lost."""
+    """The outcome of one attempt at a write, if the server's answer was lost."""
 
     has_landed: bool
     result: str | None
@@ -95,47 +96,47 @@ class TryOutcome(NamedTuple):
 
 @dataclass(slots=True)
 class LandingSlot:
-    """A slot: the row in which the server records the outcome of a write's tries. One
-    write uses it at a time.
+    """A slot: the row in which the server records the outcome of the attempts at a
+    write. One write uses it at a time.
     """
 
     id: bytes = field(default_factory=lambda: os.urandom(16))
     number: int = 0
-    """The number of the newest try."""
+    """The number of the newest attempt at the write."""
     has_landed: bool = False
-    """True if a try of this slot is known to have taken effect, so that the row
+    """True if an attempt with this slot is known to have taken effect, so that the row
     exists.
     """
     sent: float | None = None
-    """The time at which the newest try was sent, or None once the outcome of that try
-    is known.
+    """The time at which the newest attempt was sent, or None once the outcome of that
+    attempt is known.
     """
 
     @property
     def is_in_doubt(self) -> bool:
-        """True while the outcome of the newest try is unknown."""
+        """True while the outcome of the newest attempt is unknown."""
         return self.sent is not None
 
     def send(self) -> int:
-        """Return the number of a new try of the write, which is to be sent now.
+        """Return the number of a new attempt at the write, which the caller then sends.
 
-        The outcome of the try is unknown until `landed` or `refused` is called.
+        The outcome of the attempt is unknown until `landed` or `refused` is called.
         """
         self.number += 1
         self.sent = time.clock_gettime(_CLOCK)
         return self.number
 
     def landed(self) -> None:
-        """Record that the newest try has taken effect."""
+        """Record that the newest attempt has taken effect."""
         self.has_landed = True
         self.sent = None
 
     def refused(self) -> None:
-        """Record that the newest try has had no effect, and never will."""
+        """Record that the newest attempt has had no effect, and never will."""
         self.sent = None
 
     def settle(self, connection: Any) -> TryOutcome | None:
-        """Make the outcome of the newest try final, and return it.
+        """Make the outcome of the newest attempt final, and return it.
 
         Return None if the outcome stays unknown.
 

@@ -42,7 +42,7 @@ from flowpregel.storage import (
 __all__ = ["PostgresSaver"]
 
 _PAUSE = 0.1
-"""Seconds between two tries to get a lease that another run owns."""
+"""Seconds between two attempts to get a lease that another run owns."""
 _WATCHED_SECONDS = 5.0
 """Seconds for which one call of `PostgresLeases.watch` watches a run."""
 _log: Final = logging.getLogger("flowpregel.store")
@@ -78,14 +78,14 @@ class PostgresLeases(LeaseTable):
     """The leases that the runs of this process hold in one store.
 
     Args:
-        store: The store.
+        store: The open store.
         ttl: Seconds after which a lease that is not renewed expires.
     """
 
     def __init__(self, store: Database, ttl: float) -> None:
         super().__init__(store, ttl)
         self._live = store.table(b"live")
-        """The table by which the live states of runs are sealed (signed with the
+        """The table by which the live states of runs get a checksum (made with the
         store's key).
         """
         self.held: set[tuple[str, int]] = set()
@@ -94,7 +94,7 @@ class PostgresLeases(LeaseTable):
     def hold(
         self, address: Address, on_conflict: OnConflict, fences: Fences
     ) -> Iterator[Lease]:
-        """Hold the lease for *address*, which is the right to write there, while the
+        """Hold the lease for *address*, the right to write to that namespace, while the
         context is open.
 
         Raises:
@@ -181,8 +181,8 @@ class PostgresSaver(DurableSaver):
         url: The database, as psycopg takes it: ``postgresql://user@host/database``. The
             saver connects at the first use, and makes its tables in the schema
             ``flowpregel`` if they are missing.
-        readonly: Only read; make and change nothing.
-        codec: The encoder of values; by default any Python value, exactly.
+        readonly: True to read only, and create and change nothing.
+        codec: The codec of values; the default encodes any Python value exactly.
         retention: The history to keep; by default all of it.
         options: The options of the store; those that concern folders have no effect.
         lease_ttl: Seconds after which a run that does not renew its lease is regarded

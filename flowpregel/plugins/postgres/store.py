@@ -17,9 +17,9 @@ class PostgresStore(ItemStore):
     """A store in a PostgreSQL database, for any number of processes and machines.
 
     Args:
-        path: The URL of the database; a `PostgresSaver` may use the same.
-        index: The index for queries by meaning (``embed``, ``dims``, ``fields``);
-            without it a query ranks by shared words.
+        path: The URL of the database; a `PostgresSaver` may use the same one.
+        index: The index of embeddings for queries (``embed``, ``dims``, ``fields``);
+            without an index, a query ranks items by shared words.
         ttl: The time to live of items that are put without one.
         clock: A function that returns wall-clock seconds.
         options: Options for opening the store.

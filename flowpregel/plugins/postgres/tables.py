@@ -103,7 +103,7 @@ class PostgresTable(Table):
     uses.
 
     Args:
-        name: The kind.
+        name: The name of the kind of records.
         path: The database, for messages.
         seal: The keys of the store.
     """
@@ -183,7 +183,7 @@ def _paged_rows(
     """Yield the rows from the key *low* on, below *high*. They are read page by page.
 
     Args:
-        transaction: The transaction.
+        transaction: An open transaction of the store.
         low: The first key.
         high: The key after the last one.
         backwards: True to yield the greatest key first.

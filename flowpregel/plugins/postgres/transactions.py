@@ -10,7 +10,7 @@ is the same::
 
     the scope is known                          it is not
     ------------------                          ---------
-    work(transaction) asks nothing              BEGIN, lock the scope's revision
+    work(transaction) sends nothing             BEGIN, lock the scope's revision
     one statement: replace the revision         work(transaction) reads
       if it is the one known, put records       the same statement
     (another revision: forget, repeat)          COMMIT
