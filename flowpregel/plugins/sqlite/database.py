@@ -65,8 +65,8 @@ _TICK = 50_000_000
 time of the file, because of the resolution of the file system's clock.
 """
 _PAUSE = 0.02
-"""Seconds between two attempts to open a store whose records must be sealed again under
-another key first.
+"""Seconds between two attempts to open a store whose records must first get checksums
+of our own key.
 """
 
 
@@ -267,11 +267,11 @@ class SQLiteDatabase:
 
     @defer_interrupts()
     def seal_again(self, seal: Seal) -> None:
-        """Close the store, and seal all its records again with the keys of *seal*.
+        """Close the store, and rewrite all its records with the keys in *seal*.
 
         Raises:
-            StoreBusyError: Another user, in this process or another, has the store
-                open.
+            StoreBusyError: Another object in this process, or another process, has the
+                store open.
             StoreReadOnlyError: The store was opened to be read only.
         """
         self._check_usable()
@@ -283,7 +283,7 @@ class SQLiteDatabase:
         self.close()
         with keys.sole_connection(self.path) as connection:
             # The header is read again, because another process may have changed it
-            # after this one had closed the store.
+            # after this process had closed the store.
             record = connections.header_of(connection)
             header = Header.read(record, self.path, keys.ENGINES)
             header.check(record, self.path, self.seal, readonly=False)
@@ -311,8 +311,8 @@ class SQLiteDatabase:
             except StoreBusyError:
                 if time.monotonic() > deadline:
                     raise
-                # Another process has the store open. Perhaps it is about to put the
-                # records under the same key. So this process waits and tries again.
+                # Another process has the store open. Perhaps it is about to write
+                # checksums of the same key. So this process waits and tries again.
                 raise_pending_interrupts()
                 time.sleep(_PAUSE)
         if not self.readonly:
@@ -328,7 +328,7 @@ class SQLiteDatabase:
         """Open the first connection, and check the header of the store.
 
         Returns:
-            False if all records must be sealed again under our own key.
+            False if all records must first get checksums of our own key.
         """
         with our_errors(self.path, self._timeout):
             record = self._first_connection()
@@ -416,7 +416,9 @@ class SQLiteDatabase:
             lock.release()
 
     def _attempt(self, works: Sequence[Callable[[Any], Any]]) -> list[Any]:
-        """Return the result of each of *works*, once all are on disk."""
+        """Call all *works* in one transaction, and return their results once the
+        changes are on disk.
+        """
         self._refuse_another_file()
         connection = self._writing()
         with our_errors(self.path, self._timeout):

@@ -9,8 +9,8 @@ Every process that has the store open has the old keys in memory. So the keys ar
 changed under SQLite's exclusive lock, which cannot be acquired while another program
 has the file open. Programs that open the file later wait until the lock is released.
 
-The old records must not remain readable in free pages. So all records are sealed with
-the new keys in a draft, which has no free pages, and SQLite's own backup copies the
+The old records must not remain readable in free pages. So all records are written with
+the new keys to a draft, which has no free pages, and SQLite's own backup copies the
 draft's pages over those of the store. The copy is one transaction, so a crash leaves
 either all old pages or all new pages. The draft is not renamed over the file, because
 SQLite would then apply the old file's log to the new file.
@@ -55,7 +55,7 @@ def accepted_header(
     *,
     readonly: bool,
 ) -> tuple[Header, Seal]:
-    """Check a store's header, and return it with the seal that records must have.
+    """Check a store's header, and return it with the keys that the records must have.
 
     Args:
         record: The record of the header.
@@ -109,9 +109,9 @@ def _exclusive(path: str) -> sqlite3.Connection:
 
 
 def seal_as_ours(path: str, options: StoreOptions) -> None:
-    """Seal all records of a store that *options* trust under our own key.
+    """Give all records of a store that *options* trust checksums of our own key.
 
-    Their checksums cannot be checked, since the key of the store is unknown. After
+    The old checksums cannot be checked, since the key of the store is unknown. After
     that, the records are unpickled as if this user had written them.
 
     Raises:
@@ -120,8 +120,8 @@ def seal_as_ours(path: str, options: StoreOptions) -> None:
     with sole_connection(path) as connection:
         record = connections.header_of(connection)
         header, seal = accepted_header(record, path, options, readonly=False)
-        # Another process may have sealed the store under our own key in the meantime.
-        # Then nothing needs to be done.
+        # Another process may have written the new checksums in the meantime. Then
+        # nothing needs to be done.
         if header.key != seal.id:
             reseal(connection, path, header.under(seal), seal, None)
 
@@ -133,15 +133,15 @@ def reseal(
     seal: Seal,
     old: Seal | None,
 ) -> None:
-    """Seal all records of a store with *seal*, in one transaction.
+    """Rewrite all records of a store with the keys in *seal*, in one transaction.
 
     Args:
         connection: The sole connection to the store.
         path: The file of the store.
         header: The new header.
-        seal: The seal with the new keys.
-        old: The seal with the old keys, with which the records are checked. If it is
-            None, because the keys are unknown, the records are not checked.
+        seal: The new keys.
+        old: The old keys, with which the records are checked. If they are unknown
+            (None), the records are not checked.
 
     Raises:
         StoreForeignError: A record is encrypted under another key than that of *old*.
@@ -215,7 +215,8 @@ def _move_records(
     table: SQLiteTable,
     old_records: SealedRecords | None,
 ) -> None:
-    """Copy the records of a table, without the header, and seal them again.
+    """Copy the records of a table, without the header, and write them with the new
+    keys.
 
     Args:
         source: The connection to the store.

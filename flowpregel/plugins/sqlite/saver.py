@@ -29,7 +29,7 @@ class SQLiteSaver(DurableSaver):
     Args:
         location: The URL, such as ``sqlite:///runs.db``, or the path of the file; it is
             created (mode 0600) if it does not exist.
-        readonly: Only read; no file is created or changed.
+        readonly: True to read only; no file is created or changed.
         codec: The codec of values; the default encodes any Python value exactly.
         retention: The history to keep; by default all of it.
         options: Rarely needed options.
@@ -134,15 +134,15 @@ class SQLiteSaver(DurableSaver):
         Args:
             encryption_key: The key of 16, 24 or 32 bytes with which to encrypt all
                 records, or None to store them without encryption.
-            key: The key with which to seal all records, which you must then pass as
-                ``FLOWPREGEL_STORE_KEY``, or None to keep the present key.
+            key: The key for the checksums of all records, or None to keep the present
+                key. You must pass a new key as ``FLOWPREGEL_STORE_KEY`` from then on.
 
         Raises:
             StoreBusyError: Another process or object has the store open.
             StoreForeignError: This saver cannot decrypt one of the records.
             StoreFullError: There is not enough space for a second file and the log.
             StoreError: The database also has tables of another program; or the old
-                records could not be overwritten, in which case the message says so.
+                records could not be overwritten, which the message then reports.
 
         Example:
             >>> import os

@@ -17,9 +17,9 @@ class SQLiteStore(ItemStore):
     """A store in a SQLite database, for any OS thread and several processes.
 
     Args:
-        path: The URL or the path of the file; a `SQLiteSaver` may use the same.
-        index: The index for queries by meaning (``embed``, ``dims``, ``fields``);
-            without it a query ranks by shared words.
+        path: The URL or the path of the file; a `SQLiteSaver` may use the same one.
+        index: The index of embeddings for queries (``embed``, ``dims``, ``fields``);
+            without an index, a query ranks items by shared words.
         ttl: The time to live of items that are put without one.
         clock: A function that returns wall-clock seconds.
         options: Options for opening the store.

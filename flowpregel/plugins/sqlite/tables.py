@@ -21,7 +21,7 @@ class SQLiteTable(Table):
     Args:
         name: The name of the table.
         path: The file, for messages.
-        seal: The seal of the store, which has its keys.
+        seal: The keys of the store, for checksums and encryption.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class SQLiteTable(Table):
         return [self._blob(key) for (key,) in rows]
 
     def _checked(self, row: tuple[Any, Any]) -> tuple[bytes, bytes]:
-        """Check the seal of a row, and return its key and record."""
+        """Verify the checksum of a row, and return its key and record."""
         key = self._blob(row[0])
         return key, self._blob(row[1], key)
 
