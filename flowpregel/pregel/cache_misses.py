@@ -180,7 +180,7 @@ def noted_namespaces(cache: BaseCache, namespace: Namespace) -> list[Namespace]:
     recorded for a task, oldest code first.
 
     Args:
-        cache: The cache.
+        cache: The cache of the results.
         namespace: The namespace of any code of the task.
     """
     task, _ = _parted(namespace)

@@ -64,7 +64,8 @@ _LANGCHAINS_OPTIONS = frozenset(
         "wrap_label_n_words",
     }
 )
-"""The options of LangChain's ``draw_mermaid_png`` that have no effect here."""
+"""The options of LangChain's ``draw_mermaid_png`` that a `Graph` accepts and ignores.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class NodeShape:
     """A node of a drawing."""
 
     name: str
-    """The label."""
+    """The label of the node."""
     kind: Literal["node", "start", "end"] = "node"
     """The kind: an ordinary node, or the start or end marker of a graph."""
     subgraph: Graph | None = None
@@ -90,7 +91,7 @@ class Part(NamedTuple):
     title: str
     """The name of the node, preceded by the ids of the nested graphs around it."""
     node: NodeShape | None
-    """The node, or None if the nested graph with this id ends here."""
+    """The node, or None if this part is the end of the nested graph with this id."""
 
     @property
     def is_marker(self) -> bool:
@@ -273,7 +274,7 @@ class Graph:
         """Return the picture of `draw_svg` as PNG.
 
         The package ``resvg-py`` or ``cairosvg`` converts the picture. Neither Graphviz,
-        nor a browser, nor a service in the internet is used.
+        nor a browser, nor a service on the internet is used.
 
         Args:
             output_file_path: The path of a file to which the picture is written, too.

@@ -95,7 +95,7 @@ def _planned_time(
     unknown.
 
     Args:
-        run: The run.
+        run: The run whose calls are counted.
         counts: The number of calls of each task, by name.
     """
     # These modules are imported inside the function, because workers import this module

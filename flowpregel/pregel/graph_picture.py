@@ -59,7 +59,7 @@ class Edge:
 
 
 class Box(NamedTuple):
-    """A slot in the picture."""
+    """The place of a node in the picture, or of an edge in a layer that it passes."""
 
     x: float
     """The horizontal position of the centre."""
@@ -83,7 +83,7 @@ def graph_svg(
     Args:
         labels: The label of each node, by id.
         markers: The ids of the start and end of a graph, which are drawn round.
-        edges: The edges.
+        edges: The edges between the nodes.
     """
     depths = _depths(list(labels), edges)
     routes = [_route(number, edge, depths) for number, edge in enumerate(edges)]
@@ -110,7 +110,7 @@ def _widths(
     edges: Sequence[Edge],
     routes: Sequence[Sequence[_Slot]],
 ) -> dict[_Slot, float]:
-    """Return the width of each slot.
+    """Return the width of each slot (a place in a layer).
 
     An edge that passes through layers has a slot in each of them. Its label is beside
     the first of these slots, which is wide enough for the label.
@@ -183,7 +183,9 @@ def _route(
     edge: Edge,
     depths: Mapping[str, int],
 ) -> list[_Slot]:
-    """Return the slots of an edge, from its source to its target."""
+    """Return the slots of an edge (its places in the layers), from its source to its
+    target.
+    """
     between = range(depths[edge.source] + 1, depths[edge.target])
     return [edge.source, *[(number, depth) for depth in between], edge.target]
 
@@ -192,8 +194,9 @@ def _layers(
     depths: Mapping[str, int],
     routes: Sequence[Sequence[_Slot]],
 ) -> list[list[_Slot]]:
-    """Return the slots of each layer, from left to right. A slot is near the mean
-    position of the slots in the layer above that lead to it.
+    """Return the slots of each layer (the places of nodes and of passing edges), from
+    left to right. A slot is near the mean position of the slots in the layer above that
+    lead to it.
     """
     layers: list[list[_Slot]] = [[] for _ in range(max(depths.values(), default=0) + 1)]
     for id_, depth in depths.items():
@@ -218,8 +221,8 @@ def _mean_place(
     sources: Sequence[_Slot],
     places: Mapping[_Slot, float],
 ) -> float:
-    """Return the mean position, from 0 to 1, of the slots in the layer above that lead
-    to a slot.
+    """Return the mean position, from 0 to 1, of the slots (places) in the layer above
+    from which edges lead to a slot.
     """
     above = [places[source] for source in sources if source in places]
     return sum(above) / len(above) if above else 0.5
@@ -229,7 +232,9 @@ def _boxes(
     layers: Sequence[Sequence[_Slot]],
     widths: Mapping[_Slot, float],
 ) -> dict[_Slot, Box]:
-    """Return the positions of all slots."""
+    """Return the positions in the picture of all nodes, and of edges in the layers that
+    they pass.
+    """
     sizes = [
         sum(widths[slot] for slot in layer) + _GAP * (len(layer) - 1)
         for layer in layers
@@ -284,7 +289,9 @@ def _edge_svg(
 
 
 def _downward_path(boxes: Sequence[Box]) -> tuple[str, float, float]:
-    """Return the path of an edge through its slots, and the position of the label."""
+    """Return the path of an edge through its places in the layers, and the position of
+    its label.
+    """
     source = boxes[0]
     x = source.x
     y = source.y + _HEIGHT

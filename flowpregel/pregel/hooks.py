@@ -175,7 +175,7 @@ def handlers_of(config: ParsedConfig, loop: Any = None) -> Handlers:
 def _with_manager(handlers: Handlers) -> Handlers:
     """Return *handlers*. If one of them is a callback handler of LangChain, the config
     that the code of nodes gets has a callback manager of LangChain with the handlers,
-    so that models and tools called there use them.
+    so that models and tools called in nodes use them.
     """
     base = sys.modules.get("langchain_core.callbacks.base")
     handler_class = getattr(base, "BaseCallbackHandler", None)

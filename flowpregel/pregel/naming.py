@@ -28,7 +28,8 @@ def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:
     by the plug-in for that library.
 
     Args:
-        value: The value.
+        value: A checkpointer, a path or a URL; or True, False or None, which are
+            returned unchanged.
 
     Raises:
         ConfigurationError: The value cannot be a checkpointer.

@@ -248,7 +248,7 @@ class PregelNode(RunnableMethods):
         for its own inputs.
 
         Args:
-            inputs: The inputs.
+            inputs: The inputs of the node, one for each output.
             config: One config for all inputs, or a list with one config for each.
             keywords: As `invoke` takes them.
 
@@ -303,7 +303,7 @@ class PregelNode(RunnableMethods):
         return {"bound": step} if self.bound is None else {"then": [*self.then, step]}
 
     def changed(self, **changes: Any) -> PregelNode:
-        """Return a plain copy of the node, with some parts changed.
+        """Return a copy of the node, as a `PregelNode`, with some parts changed.
 
         Args:
             changes: The new values of the parts, by the names of the fields.
@@ -438,7 +438,7 @@ def check_trace_policy(policy: TracePolicy | None) -> None:
     """Refuse a *policy* that is neither a `TracePolicy` nor None.
 
     Raises:
-        ConfigurationError: It is anything else.
+        ConfigurationError: *policy* has another type.
     """
     if policy is not None and not isinstance(policy, TracePolicy):
         raise ConfigurationError(
@@ -534,7 +534,7 @@ class NodeBuilder(PregelNode):
         """Add tags and metadata, shown in streams.
 
         Args:
-            tags: The tags.
+            tags: The tags to add.
             metadata: The metadata, by key.
 
         Example:
@@ -564,7 +564,7 @@ class NodeBuilder(PregelNode):
         """Share the node's results with later tasks that have the same input.
 
         Args:
-            policy: The policy.
+            policy: The policy, such as the time for which a result is kept.
 
         Example:
             >>> from flowpregel.types import CachePolicy

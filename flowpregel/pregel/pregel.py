@@ -243,7 +243,7 @@ class Pregel(EventMethods):
         """Set the definition of the graph, and rebuild the parts that depend on it.
 
         Args:
-            definition: The definition.
+            definition: The nodes, channels and defaults of the graph.
 
         Example:
             >>> from flowpregel import entrypoint
@@ -264,7 +264,7 @@ class Pregel(EventMethods):
         name: str,
         value: Any,
     ) -> None:
-        """Set an attribute of the definition; runs that have begun keep the old one.
+        """Set an attribute of the definition; runs that have begun keep the old value.
 
         Args:
             name: The name of the attribute.

@@ -260,7 +260,7 @@ def _report_lines(name: str, reports: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _left_text(estimate: TimeLeft | None) -> str:
-    """Return an estimate as text, or an empty string if there is none."""
+    """Return an estimated time as text, or an empty string if there is none."""
     return "" if estimate is None else f"{estimate} left"
 
 

@@ -87,7 +87,7 @@ def matches_earlier_class(
     class has gained since and that have their default values.
 
     Args:
-        run_input: The input.
+        run_input: The input of the new request.
         recorded: The digest of an input that may have been recorded before the class
             gained these fields.
     """

@@ -554,9 +554,9 @@ class _RunOnce:
             # The stored run has no recorded calls from which to resume, so a new run
             # begins.
             return replace(start, run_id=None)
-        # The input is not written here but by the resumed run, as a command on the
-        # checkpoint from which the stored run started: call ids depend on that
-        # checkpoint, so the recorded calls are found only from there.
+        # The resumed run writes the new input, as a command on the checkpoint from
+        # which the stored run started. The ids of calls depend on that checkpoint, so
+        # the recorded calls are found only if the run starts from it.
         channel = str(start.program.input_channels)
         begun = with_input(
             without_end(first),

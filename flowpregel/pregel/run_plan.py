@@ -1,6 +1,6 @@
-"""Prepares an outermost run, which is not nested in another run: leases its thread,
-determines from which checkpoint or input it starts, and creates the generator of the
-run's effects.
+"""The preparation of an outermost run, which is not nested in another run: the lease of
+its thread, the choice of the checkpoint or input from which it starts, and the
+generator of the run's effects.
 """
 
 from __future__ import annotations

@@ -30,7 +30,9 @@ from flowpregel._core.program import names
 _MODES: Final = ("debug", "messages", "values")
 """The stream modes from which the events are made."""
 _OF_CALLBACKS: Final = frozenset({"callbacks", "run_id"})
-"""The keys of LangChain's config that are used here, and not passed to the graph."""
+"""The keys of LangChain's config that only this module uses: they are not passed to the
+graph.
+"""
 
 
 def event_source(step: Any) -> Runnable[Any, Any]:
@@ -45,7 +47,7 @@ class EventSource(Runnable[Any, Any]):
     LangChain's callbacks.
 
     Args:
-        graph: The graph.
+        graph: The graph or node that is streamed.
     """
 
     def __init__(self, graph: Any) -> None:
@@ -201,7 +203,7 @@ class RunEvents:
         Args:
             namespace: The namespace of the graph that the item comes from.
             mode: The stream mode.
-            payload: The item.
+            payload: The content of the item.
         """
         if mode == "debug":
             parent = self._run

@@ -50,7 +50,7 @@ def runnable_class(use: str) -> Any:
 
 
 def parts_of_chain(step: Any) -> list[Any]:
-    """Return the parts of a chain of LangChain, or *step* itself if it is none."""
+    """Return the parts of a chain of LangChain, or *step* itself if it is no chain."""
     module = sys.modules.get(_MODULE)
     if module is None or type(step) is not module.RunnableSequence:
         return [step]
@@ -121,7 +121,7 @@ class RunnableMethods:
         return runnable_class("pipe").pipe(self, *others, name=name)
 
     def pick(self, keys: str | list[str]) -> Any:
-        """Return a chain whose output is a part of the output.
+        """Return a chain whose output is a part of the graph's output.
 
         Args:
             keys: A key of the output, to get the value; or several keys, to get a dict.
@@ -137,7 +137,7 @@ class RunnableMethods:
         return runnable_class("pick").pick(self, keys)
 
     def assign(self, **steps: Any) -> Any:
-        """Return a chain that adds keys to the output.
+        """Return a chain that adds keys to the graph's output.
 
         Args:
             steps: For each key, a Runnable or a function of the output.
@@ -187,7 +187,7 @@ class RunnableMethods:
         To repeat a node instead of the run, use `RetryPolicy`.
 
         Args:
-            options: Those of LangChain's ``with_retry``: ``stop_after_attempt``,
+            options: The options of LangChain's ``with_retry``: ``stop_after_attempt``,
                 ``retry_if_exception_type``, ``wait_exponential_jitter`` and others.
         """
         return runnable_class("with_retry").with_retry(self, **options)
@@ -197,8 +197,8 @@ class RunnableMethods:
 
         Args:
             fallbacks: Runnables with the same input.
-            options: Those of LangChain's ``with_fallbacks``: ``exceptions_to_handle``
-                and ``exception_key``.
+            options: The options of LangChain's ``with_fallbacks``:
+                ``exceptions_to_handle`` and ``exception_key``.
         """
         return runnable_class("with_fallbacks").with_fallbacks(
             self, fallbacks, **options

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
 CatchUp: TypeAlias = Literal["skip", "last", "all"]
-"""The missed due times (no process was there to start their runs) for which runs are
+"""The missed due times (no process was running to start their runs) for which runs are
 started later: none, the last one, or all.
 """
 MOST_AT_ONCE: Final = 1_000
@@ -95,7 +95,7 @@ class Schedule:
         """Refuse a *cron* that is not a cron expression.
 
         Raises:
-            ConfigurationError: It is not a cron expression.
+            ConfigurationError: *cron* is not a cron expression.
         """
         cronsim = _imported_cronsim()
         try:
@@ -232,7 +232,7 @@ def _imported_cronsim() -> ModuleType:
     """Import the package that understands cron expressions.
 
     Raises:
-        ConfigurationError: It is not installed.
+        ConfigurationError: The package cronsim is not installed.
     """
     try:
         import cronsim  # noqa: PLC0415 - an extra

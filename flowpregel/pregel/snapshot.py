@@ -193,7 +193,7 @@ def _snapshot_task(
 
     Args:
         program: The program of the thread.
-        task: The task.
+        task: The task to show.
         pending: The saved writes of the task.
         live: Whether to leave out answered questions.
         state: The state of the graph that the task runs or calls, or a config with
@@ -233,7 +233,7 @@ def _nested_state(
 
     Args:
         saver: The saver of the outer graph.
-        thread_id: The thread.
+        thread_id: The id of the thread.
         task: The task of the outer graph.
         deep: True to return the state. False to return a config with which the state
             can be read.

@@ -48,7 +48,7 @@ class StoredResults:
     """
 
     saved: Saved
-    """The checkpoint."""
+    """The checkpoint to which the results led."""
     changes: Sequence[CodeChange]
     """The changes in the code of the nodes and of the tasks that the nodes called."""
     unknown: frozenset[str]
@@ -159,7 +159,7 @@ def compare_stored_results(
 
     Args:
         program: The program with the present code.
-        saved: The checkpoint.
+        saved: The checkpoint to which the results led.
         results: The records that `BaseCheckpointSaver.node_results` yields for it.
     """
     comparison = CodeComparison(program)

@@ -21,7 +21,7 @@ def notice_of_gone_outputs(
     address: Address,
 ) -> str:
     """Return a notice on the output files of a run that are gone, or an empty string if
-    none is.
+    no file is gone.
 
     The recorded digests of the files are noted in this process, so that the run need
     not read files that another process has written.
