@@ -86,8 +86,8 @@ WRITES_IDX_MAP: dict[str, int] = {
     "__saved__": -8,
     "__asked__": -9,
 }
-"""The fixed position of each kind of control write. A newer control write replaces an
-older control write at the same position.
+"""The fixed position of each kind of control write, such as a task's error or question.
+A newer control write replaces an older control write at the same position.
 
 The last five kinds do not exist in LangGraph. Without fixed positions they would take
 the positions of writes that the task makes in its next attempt.
@@ -133,12 +133,12 @@ class Lease:
     encoded as JSON. Any OS thread may call it. None if the owner does not report.
     """
     drawing: Callable[[], Mapping[str, Any]] | None = None
-    """A function that returns the graph of the owner's run, as `Graph.outline` does.
-    The owner sets it together with *live*.
+    """A function that returns the nodes and edges of the owner's graph as JSON, as
+    `Graph.outline` does. The owner sets it together with *live*.
     """
     pools: Callable[[], Sequence[Mapping[str, Any]]] | None = None
-    """A function that returns the sizes of the pools of the owner's run, after it has
-    resized those for which another size was requested. Any OS thread may call it.
+    """A function that first resizes the pools for which another size was requested, and
+    then returns the sizes of all pools of the owner's run. Any OS thread may call it.
     """
 
     def request_stop(self) -> None:
@@ -163,8 +163,9 @@ class Leases(Protocol):
         Args:
             address: The thread and the namespace.
             on_conflict: As `BaseCheckpointSaver.lease` takes it.
-            fences: A function that returns the fence of an address. If its second
-                argument is not 0, that number is stored as the fence first.
+            fences: A function that returns the fence (the number of the newest lease)
+                of an address. If its second argument is not 0, that number is stored as
+                the fence first.
         """
 
 
@@ -425,7 +426,7 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         The content of the remaining checkpoints does not change.
 
         Args:
-            thread_ids: The threads.
+            thread_ids: The ids of the threads.
             strategy: ``"keep_latest"`` deletes all but the newest checkpoint of each
                 namespace, ``"delete"`` deletes the threads.
 
@@ -516,7 +517,7 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         nothing.
 
         Args:
-            address: The checkpoint.
+            address: The checkpoint to which the writes led, or that has them.
 
         Example:
             >>> from flowpregel import InMemorySaver, entrypoint

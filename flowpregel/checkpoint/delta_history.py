@@ -97,9 +97,7 @@ class _Walk:
     """True if the beginning of the history was found."""
 
     def visit(self, saved: Saved) -> None:
-        """Add the history of the channel that is stored in a checkpoint, if there is
-        one.
-        """
+        """Add the history of the channel that *saved* has stored, if it has any."""
         history = _history_at(saved, self.channel)
         if history is not None:
             self.is_over = True

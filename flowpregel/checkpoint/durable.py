@@ -854,7 +854,7 @@ class DurableSaver(RecordSaver):
     def change_keys(
         self, *, encryption_key: bytes | None, key: bytes | None = None
     ) -> None:
-        """Rewrite every record under other keys, and close the saver.
+        """Rewrite every record with other secret keys, and close the saver.
 
         Args:
             encryption_key: The key with which to encrypt all records, or None to store

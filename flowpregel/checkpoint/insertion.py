@@ -52,7 +52,9 @@ LEAST_SHARED = 64
 
 
 class ChannelStates(NamedTuple):
-    """The channels of a stored checkpoint: a keyframe, and the differences from it."""
+    """The channels of a stored checkpoint: a keyframe (all channels of an earlier
+    checkpoint), and the differences from it.
+    """
 
     keyframe: Keyframe | CheckpointRecord
     keyframe_name: bytes | None
@@ -270,7 +272,9 @@ class _Insertion(NamedTuple):
 
 
 def _differing(checkpoint: Checkpoint, parent: ChannelStates) -> list[str]:
-    """Return the channels that may differ from the parent's keyframe."""
+    """Return the channels that may differ from the keyframe (the record of all
+    channels) that the parent names.
+    """
     versions = checkpoint.channel_versions
     known = parent.keyframe.channel_versions
     # There may be thousands of channels, so the comprehension only does what is fast:
@@ -288,8 +292,8 @@ def _relative_record(
     parent: ChannelStates,
     places: Mapping[str, Place],
 ) -> CheckpointRecord | None:
-    """Return the record that has the differences from the parent's keyframe, or None if
-    they have become too many.
+    """Return the record that has the differences from the parent's keyframe (a record
+    of all channels), or None if they have become too many.
 
     Args:
         checkpoint: The checkpoint to store.

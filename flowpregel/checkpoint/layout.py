@@ -171,7 +171,8 @@ def value_key(prefix: bytes, version: Version | None, channel: str) -> bytes:
 
 
 def keyframe_key(prefix: bytes, name: bytes) -> bytes:
-    """Return the key of a keyframe in ``values``, unlike any key of a channel.
+    """Return the key, in ``values``, of a keyframe (a record of all channels). No key
+    of a single channel is like it.
 
     Args:
         prefix: The prefix of the namespace.
@@ -181,7 +182,7 @@ def keyframe_key(prefix: bytes, name: bytes) -> bytes:
 
 
 def metadata_key(prefix: bytes, name: bytes) -> bytes:
-    """Return the key of shared metadata in ``values``, unlike any key of a channel.
+    """Return the key of shared metadata in ``values``. No key of a channel is like it.
 
     Args:
         prefix: The prefix of the namespace.

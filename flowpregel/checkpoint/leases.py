@@ -190,8 +190,9 @@ class LeaseFiles:
         Args:
             address: The thread and the namespace.
             on_conflict: As `BaseCheckpointSaver.lease` takes it.
-            fences: A function that returns the fence of an address. If its second
-                argument is not 0, that number is stored as the fence first.
+            fences: A function that returns the fence (the number of the newest lease)
+                of an address. If its second argument is not 0, that number is stored as
+                the fence first.
 
         Raises:
             ThreadBusyError: Another run holds this right, and *on_conflict* is
@@ -442,7 +443,7 @@ class _LeaseRequest:
 
 
 def _mark(file: FileLock, known: int) -> int:
-    """Write a new fence into a lease's file, and return this fence.
+    """Write a new fence (the number of the lease) into a lease's file, and return it.
 
     The new fence is greater than *known* and than the old fence in the file.
     """

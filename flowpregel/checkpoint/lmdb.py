@@ -153,7 +153,8 @@ class LMDBSaver(DurableSaver):
     def change_keys(
         self, *, encryption_key: bytes | None, key: bytes | None = None
     ) -> None:
-        """Rewrite every record under other keys, into a new file, and close the saver.
+        """Rewrite every record with other secret keys, into a new file, and close the
+        saver.
 
         This covers everything in the folder: threads, the items of an `LMDBStore` and
         the results in an `LMDBCache`. After a crash, or if the disk is full, the store

@@ -86,13 +86,13 @@ class CopiedCheckpoint:
     namespace: NamespaceRecord
     values: dict[str, bytes] = field(default_factory=dict)
     deltas: dict[str, tuple[DeltaChain, int]] = field(default_factory=dict)
-    """The chain of each channel that is stored as deltas, and the number of deltas in
-    the chain to apply, oldest first.
+    """The chain of each channel that is stored as deltas, with the number of the
+    chain's deltas to apply, oldest first.
     """
     tasks: list[WritesRecord] = field(default_factory=list)
     finished_calls: dict[int, str] = field(default_factory=dict)
-    """The ids of the finished calls that are not in *tasks*, as `StoredCalls` has
-    them.
+    """The ids of the finished calls that are not in *tasks*, by the keys that
+    `StoredCalls` uses.
     """
     held: dict[str, WritesRecord] = field(default_factory=dict)
     """The small records of finished calls, by id."""
@@ -138,7 +138,7 @@ class _Ends(NamedTuple):
     attempts: list[AttemptRecord]
     """The attempts of the nodes that have writes on the checkpoint."""
     source: str
-    """The source of the checkpoint."""
+    """The ``source`` in the metadata of the checkpoint."""
     parent_id: str | None
     made_by: MadeBy
     """The code that made the checkpoint, or `UNKNOWN_CODE` if the metadata does not
@@ -612,8 +612,9 @@ class StoredCalls:
     Args:
         reader: The reader of the store.
         prefix: The prefix of the keys of the calls' records.
-        ids: The ids of the calls, by the hash of their paths. Of several calls with one
-            path, all but the first have the hash of their ids.
+        ids: The ids of the calls, by the hash of their paths (positions in the body
+            that made them). Of several calls with one path, all but the first are under
+            the hash of their ids.
         held: The records that were read before, by the id of the call.
     """
 

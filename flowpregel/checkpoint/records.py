@@ -334,8 +334,8 @@ class RecordSaver(BaseCheckpointSaver):
         return False
 
     def _fence(self, address: Address, fence: int) -> int:
-        """Return the fence that the store has for *address*. If *fence* is not 0, store
-        it first.
+        """Return the stored fence (the number of the newest lease) of *address*. If
+        *fence* is not 0, store that number first.
         """
         if fence:
             reject = partial(self._tables.reject_leases_before, fence=fence)
@@ -633,9 +633,9 @@ def _add_writes(
 ) -> None:
     """Add new writes of a task to its stored writes.
 
-    A control write replaces an older control write of the same kind. Any other write is
-    stored under its position and never replaced. Once a task has such a write, the
-    state that it saved for its next attempt is deleted.
+    A control write, such as an error or a question, replaces an older control write of
+    the same kind. Any other write is stored under its position and never replaced. Once
+    a task has such a write, the state that it saved for its next attempt is deleted.
     """
     for index, write in enumerate(writes):
         channel, _ = write

@@ -149,8 +149,9 @@ class Tables:
     def new_namespace(self, transaction: Any, address: Address) -> NamespaceRecord:
         """Return a new namespace, which is not stored yet.
 
-        Its fence is the greatest fence of the namespaces that enclose it, so that a run
-        whose commits those namespaces refuse cannot commit to the new one either.
+        Its fence (the smallest lease number that may commit) is the greatest fence of
+        the namespaces that enclose it, so that a run whose commits those namespaces
+        refuse cannot commit to the new one either.
 
         Args:
             transaction: A write transaction of the store.
@@ -251,8 +252,8 @@ class Tables:
     def reject_leases_before(
         self, transaction: Any, address: Address, fence: int
     ) -> None:
-        """From now on, refuse the commits of leases with a fence below *fence*, in a
-        namespace and in all namespaces nested inside it.
+        """From now on, refuse the commits of leases whose fence (their number) is below
+        *fence*, in a namespace and in all namespaces nested inside it.
 
         Args:
             transaction: A write transaction of the store.
@@ -477,7 +478,7 @@ class Tables:
         return name
 
     def keyframe(self, transaction: Any, prefix: bytes, name: bytes) -> Keyframe:
-        """Return a keyframe of a namespace.
+        """Return a keyframe (a record of all channels) of a namespace.
 
         Args:
             transaction: An open transaction of the store.
@@ -503,7 +504,8 @@ class Tables:
     def put_keyframe(
         self, transaction: Any, prefix: bytes, keyframe: Keyframe
     ) -> bytes:
-        """Store a keyframe, and return its name, which no other keyframe ever has.
+        """Store a keyframe (a record of all channels), and return its name, which no
+        other keyframe ever has.
 
         Args:
             transaction: A write transaction of the store.
