@@ -1,6 +1,4 @@
-"""The header of a store, and the keys for the checksums and the encryption of its
-records.
-"""
+"""The header of a store, and the keys for checksums and encryption of records."""
 
 from __future__ import annotations
 
@@ -144,7 +142,7 @@ class Header:
         readonly: bool,
         trusting: bool = False,
     ) -> None:
-        """Refuse a store that must not be opened with the keys in *seal*.
+        """Refuse a store that must not be opened with the secret keys in *seal*.
 
         Args:
             record: The bytes that `to_bytes` returned.
@@ -158,7 +156,8 @@ class Header:
         Raises:
             StoreCorruptError: The checksum of the header was not made with the key that
                 the header names.
-            StoreForeignError: The store's checksums or its encryption use another key.
+            StoreForeignError: The store's checksums or its encryption use another
+                secret key.
             StoreReadOnlyError: A store that is accepted because of *trusting* gets new
                 checksums, but *readonly* forbids writing them.
         """

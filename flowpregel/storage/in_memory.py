@@ -48,7 +48,7 @@ class MemoryStore:
         self._tables: dict[bytes, MemoryTable] = {}
 
     def read(self, work: Callable[[Any], Any]) -> Any:
-        """Return ``work(transaction)``."""
+        """Return ``work(transaction)``. Only one OS thread at a time calls *work*."""
         with self._lock:
             return work(None)
 

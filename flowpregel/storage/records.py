@@ -216,7 +216,7 @@ class SealedRecords:
 
         Args:
             key: The key under which the record is stored, which stays the same.
-            record: The record, as it is stored.
+            record: The stored record.
             source: The same table with the old encryption and checksum keys. If they
                 are unknown (None), the record is neither checked nor decrypted.
 

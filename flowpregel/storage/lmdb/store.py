@@ -48,7 +48,7 @@ _PAUSE = 0.02
 checksums of our own key. This is possible only while no process has the store open.
 """
 _PART = 64 << 20
-"""The size, in bytes, of the records that are rewritten with other keys in one
+"""The size, in bytes, of the records that are rewritten with other secret keys in one
 transaction. It is limited because LMDB keeps a transaction in memory.
 """
 _LEAST_MAP = 16 << 20
@@ -101,7 +101,7 @@ class OpenStore:
 
     @defer_interrupts()
     def seal_again(self, seal: Seal) -> None:
-        """Close the store, and rewrite all its records with the keys in *seal*.
+        """Close the store, and rewrite all its records with the secret keys in *seal*.
 
         Raises:
             StoreBusyError: Another object in this process, or another process, has the
@@ -178,8 +178,8 @@ def open_store(
         options: Rarely needed options.
 
     Raises:
-        StoreForeignError: The store's checksums or its encryption use another key, or
-            the store belongs to another user, or other users can write to it.
+        StoreForeignError: The store's checksums or its encryption use another secret
+            key, or the store belongs to another user, or other users can write to it.
         StoreBusyError: The records must first get checksums of our own key, and a
             process has the store open.
         StoreVersionError: Another release, or another engine, wrote the store.
@@ -242,7 +242,9 @@ def _accepted(
     *,
     readonly: bool,
 ) -> tuple[Header, Seal]:
-    """Check a store's header. Return it with the keys that the records must have."""
+    """Check a store's header. Return it with the secret keys that the records must
+    have.
+    """
     header = Header.read(record, path, ENGINES)
     seal = seal_for(options, header)
     header.check(record, path, seal, readonly=readonly, trusting=options.trusts_all)
@@ -397,9 +399,9 @@ def _seal_again(
         path: The folder of the store. The caller must keep other processes from opening
             it.
         header: The header of the new file.
-        seal: The new keys.
-        old: The old keys, with which the records are checked. If they are unknown
-            (None), the records are not checked.
+        seal: The new secret keys.
+        old: The old secret keys, with which the records are checked. If they are
+            unknown (None), the records are not checked.
 
     Raises:
         StoreForeignError: A record is encrypted under another key than that of *old*.
