@@ -193,7 +193,7 @@ class MatchCondition(NamedTuple):
     match_type: Literal["prefix", "suffix"]
     """The part of a namespace that *path* describes."""
     path: NamespacePath
-    """The labels of that part, in order."""
+    """The labels of the beginning or end of a namespace, in order."""
 
 
 class ListNamespacesOp(NamedTuple):
