@@ -470,7 +470,8 @@ class Database:
         """Read the header and check it. If there is no store yet, create it.
 
         Raises:
-            StoreForeignError: The store's checksums or its encryption use another key.
+            StoreForeignError: The store's checksums or its encryption use another
+                secret key.
             StoreError: The server refused the statement, or there is no store and this
                 process may not create one.
         """

@@ -35,14 +35,14 @@ Range: TypeAlias = tuple[bytes, bytes]
 """The keys from the first key (included) to the second (excluded)."""
 
 Question: TypeAlias = tuple[str, tuple[Any, ...]]
-"""A statement and its values."""
+"""An SQL statement and its parameters."""
 
 META, THREADS, DELTAS, STORE, CACHE = b"m", b"t", b"d", b"s", b"e"
 """The first bytes of the keys of these kinds of records."""
 SCOPE_SIZE = 17
 """The number of bytes with which all keys of a thread's namespaces begin."""
 _MOST_SCOPES = 1_000
-"""The maximum number of scopes that a process remembers."""
+"""The maximum number of scopes (such as threads) that a process remembers."""
 _MOST_BYTES = 1 << 20
 """The maximum size, in bytes, of the records that are remembered for a scope. The
 remembered keys have the same limit, with 16 bytes for each key.
@@ -74,15 +74,15 @@ _CHANGE = f"SELECT flowpregel.change(%b, %b, %b::bigint{6 * ', %b::bytea[]'})"
 
 
 class ConflictError(Exception):
-    """The error that a scope has changed since it was read, so that the transaction
-    must be repeated.
+    """The error that a scope, such as a thread, has changed since it was read, so that
+    the transaction must be repeated.
     """
 
 
 @dataclass(slots=True)
 class KnownScope:
-    """The records and keys that this process remembers of a scope. They are valid while
-    the scope has *revision*.
+    """The records and keys that this process remembers of a scope, such as a thread.
+    They are valid while the scope has *revision*, which each change replaces.
     """
 
     revision: bytes
@@ -286,7 +286,9 @@ class WriteTransaction(Transaction):
         self._slot = slot
         self._timeout = timeout
         self._revisions: dict[bytes, bytes] = {}
-        """The revisions of the scopes that this transaction uses, by scope."""
+        """The revisions (random bytes that each change replaces) of the scopes that
+        this transaction uses, by scope.
+        """
         self._known: KnownScope | None = None
         """The records that the process remembers of this transaction's only scope. None
         once the transaction uses several scopes, since a record does not show to which
@@ -464,15 +466,18 @@ class WriteTransaction(Transaction):
                 self._lock(scope)
 
     def _lock(self, scope: bytes) -> None:
-        """Lock a scope until the transaction ends. Other transactions on it wait."""
+        """Lock a scope, such as a thread, until the transaction ends. Other
+        transactions on it wait.
+        """
         revision = self.ask(_LOCK, scope)[0][0]
         if self._revisions.setdefault(scope, revision) != revision:
             raise ConflictError
 
 
 def _scope_of(key: bytes) -> bytes | None:
-    """Return the scope of the record at *key*, or None if its scope is the thread of a
-    namespace, which the key does not show.
+    """Return the scope, such as a thread, of the record at *key*. Return None if the
+    scope is a thread that the key does not show, because the key only contains the
+    number of a namespace.
     """
     kind = key[:1]
     if kind == META:
