@@ -267,7 +267,7 @@ class SQLiteDatabase:
 
     @defer_interrupts()
     def seal_again(self, seal: Seal) -> None:
-        """Close the store, and rewrite all its records with the keys in *seal*.
+        """Close the store, and rewrite all its records with the secret keys in *seal*.
 
         Raises:
             StoreBusyError: Another object in this process, or another process, has the
@@ -493,7 +493,9 @@ class SQLiteDatabase:
                 connection.close()
 
     def _new_connection(self) -> sqlite3.Connection:
-        """Return a new connection, which can only read if the store is only read."""
+        """Return a new connection. It is read-only if the store was opened for reading
+        only.
+        """
         try:
             return connections.connect(
                 self.path, timeout=self._timeout, readonly=self.readonly

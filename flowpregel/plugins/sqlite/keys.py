@@ -55,7 +55,8 @@ def accepted_header(
     *,
     readonly: bool,
 ) -> tuple[Header, Seal]:
-    """Check a store's header, and return it with the keys that the records must have.
+    """Check a store's header. Return it with the secret keys that the records must
+    have.
 
     Args:
         record: The record of the header.
@@ -133,15 +134,16 @@ def reseal(
     seal: Seal,
     old: Seal | None,
 ) -> None:
-    """Rewrite all records of a store with the keys in *seal*, in one transaction.
+    """Rewrite all records of a store with the secret keys in *seal*, in one
+    transaction.
 
     Args:
         connection: The sole connection to the store.
         path: The file of the store.
         header: The new header.
-        seal: The new keys.
-        old: The old keys, with which the records are checked. If they are unknown
-            (None), the records are not checked.
+        seal: The new secret keys.
+        old: The old secret keys, with which the records are checked. If they are
+            unknown (None), the records are not checked.
 
     Raises:
         StoreForeignError: A record is encrypted under another key than that of *old*.
@@ -221,8 +223,8 @@ def _move_records(
     Args:
         source: The connection to the store.
         target: The connection to the draft.
-        table: The table, with the new keys.
-        old_records: The table with the old keys, or None if they are unknown.
+        table: The table, with the new secret keys.
+        old_records: The table with the old secret keys, or None if they are unknown.
     """
     for key, record in table.records(source, b""):
         if table.name + key != b"meta" + HEADER:

@@ -123,8 +123,8 @@ class SQLiteSaver(DurableSaver):
     def change_keys(
         self, *, encryption_key: bytes | None, key: bytes | None = None
     ) -> None:
-        """Rewrite every record under other keys, in one transaction, and close the
-        saver.
+        """Rewrite every record with other secret keys, in one transaction, and close
+        the saver.
 
         This covers everything in the database: threads, the items of a `SQLiteStore`
         and the results in a `SQLiteCache`. After a crash, or if the disk is full, the
