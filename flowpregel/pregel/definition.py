@@ -213,7 +213,7 @@ class GraphDefinition:
 
     @cached_property
     def program(self) -> Program:
-        """The program that the core runs, compiled at first use."""
+        """The program that `flowpregel._core` runs, compiled at first use."""
         contexts = [
             key
             for key, channel in self.channels.items()

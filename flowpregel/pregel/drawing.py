@@ -117,7 +117,7 @@ class Graph:
 
     Args:
         nodes: The nodes by their ids, in the order in which they are drawn.
-        edges: The edges between them.
+        edges: The edges between the nodes.
 
     Raises:
         ConfigurationError: An edge starts or ends at a node that does not exist.

@@ -135,7 +135,7 @@ def _saved_edit(
 
     Args:
         run: The run that has applied the edit.
-        source: The source to record in the checkpoint.
+        source: The ``source`` to record in the metadata of the checkpoint.
         is_first: Whether the thread had no checkpoint.
     """
     if source != "input" or not is_first:

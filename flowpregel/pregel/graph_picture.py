@@ -33,7 +33,7 @@ _HEIGHT: Final = 32
 _GAP: Final = 24
 _LAYER: Final = 84
 """Sizes in pixels: the width of a character, the height of a node, the gap between two
-slots of a layer, and the distance between two layers.
+slots (places) of a layer, and the distance between two layers.
 """
 _LONGEST: Final = 40
 """The greatest number of characters of a label."""
@@ -290,7 +290,7 @@ def _edge_svg(
 
 def _downward_path(boxes: Sequence[Box]) -> tuple[str, float, float]:
     """Return the path of an edge through its places in the layers, and the position of
-    its label.
+    the edge's label.
     """
     source = boxes[0]
     x = source.x

@@ -269,8 +269,8 @@ def with_graph_callbacks(
     graph_input: Any,
     callbacks: GraphCallbacks | None,
 ) -> Steps:
-    """Yield the effects in *steps*, those of a nested run, and call its callback
-    handlers if it has any.
+    """Yield the effects (requests to the engine) of a nested run, from *steps*, and
+    call the run's callback handlers if it has any.
     """
     if callbacks is None:
         return steps

@@ -75,8 +75,8 @@ def nested_run(
     step: StepContext,
     outer: RunContext,
 ) -> tuple[Steps, RunContext]:
-    """Return the effects of a nested run (a generator), and the context of the tasks in
-    it.
+    """Return a generator of the effects (requests to the engine) of a nested run, and
+    the context of the tasks in it.
 
     Args:
         graph: The nested graph.
@@ -126,8 +126,8 @@ def _steps_of_nested(
     committer: Committer | None,
     run_input: Any,
 ) -> Steps:
-    """Return the effects of a nested run, preceded by notices on finished nodes whose
-    code has changed.
+    """Return the effects (requests to the engine) of a nested run, preceded by notices
+    on finished nodes whose code has changed.
     """
     program = definition.program_now()
     steps = run_program(program, options, run_input)
@@ -235,8 +235,8 @@ def _own_thread_run(
     step: StepContext,
     outer: RunContext,
 ) -> tuple[Steps, RunContext]:
-    """Return the effects (a generator) and the `RunContext` of a called graph that runs
-    on a thread of its own.
+    """Return a generator of the effects (requests to the engine), and the `RunContext`,
+    of a called graph that runs on a thread of its own.
 
     The called run is planned like an outermost run (lease, start, steps), but the
     engine of the outer run executes it. If it stops at an interrupt, it ends, and the
@@ -283,9 +283,9 @@ def _own_thread_run(
 
 
 def _planned_steps(run: GraphRun, prepare: Prepare) -> Steps:
-    """Yield the effects of a called run, and release its thread at the end. The effect
-    *prepare* comes first: the engine replies to it with the plan of the run, which
-    contains the other effects.
+    """Yield the effects (requests to the engine) of a called run, and release its
+    thread at the end. The effect *prepare* comes first: the engine replies to it with
+    the plan of the run, which contains the other effects.
     """
     plan: RunPlan = yield prepare
     with plan.resources:

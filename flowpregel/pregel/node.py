@@ -324,7 +324,8 @@ class PregelNode(RunnableMethods):
         cache: CachePolicy | None = None,
         contexts: Collection[str] = (),
     ) -> Node:
-        """Return the node for the core, without the namespace of shared results.
+        """Return the node as `flowpregel._core` takes it, without the namespace of
+        shared results.
 
         `shared_space` returns that namespace.
 

@@ -570,8 +570,8 @@ class Pregel(EventMethods):
         step: StepContext,
         outer: RunContext,
     ) -> tuple[Steps, RunContext]:
-        """Return the effects (a generator) of this graph's run as *task* of an outer
-        graph, and the context of the tasks in it.
+        """Return a generator of the effects (requests to the engine) of this graph's
+        run as *task* of an outer graph, and the context of the tasks in it.
 
         The engine calls this for a graph that is a node of another graph, or that a
         task calls.
@@ -892,7 +892,7 @@ class Pregel(EventMethods):
 
     @property
     def program(self) -> Program:
-        """The program that the core runs."""
+        """The program that `flowpregel._core` runs."""
         return self.definition.program
 
     @property

@@ -374,7 +374,7 @@ def _display(
     if not (overwrites and out.isatty()):
 
         def append(lines: list[str]) -> None:
-            """Add one line."""
+            """Write one more line."""
             print(" |".join(lines), file=out, flush=True)
 
         return append, 2.0

@@ -111,7 +111,8 @@ def has_new_parameters(
         program: The program of the run.
         saver: The saver of the run.
         opened: The last checkpoint of the run.
-        once: The identity of the run, which completes an input.
+        once: The identity of the workflow, which adds default values to a recorded
+            input.
         labels: The metadata of the input, as `labels_of_input` returns them.
     """
     if once.completed is None:

@@ -592,8 +592,8 @@ def stored_result(
     saved: Saved,
     options: Options,
 ) -> Steps:
-    """Return the effects (a generator) of a run that has already finished: they emit
-    its stored result.
+    """Return a generator of the effects (requests to the engine) of a run that has
+    already finished: they emit its stored result.
     """
     saved = readable(saved, options.on_unreadable)
     channels = open_checkpoint(program, saved).state.channels

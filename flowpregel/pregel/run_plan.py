@@ -1,6 +1,6 @@
-"""The preparation of an outermost run, which is not nested in another run: the lease of
-its thread, the choice of the checkpoint or input from which it starts, and the
-generator of the run's effects.
+"""The preparation of an outermost run, which is not nested in another run: its thread
+is leased, the checkpoint or input from which it starts is chosen, and the generator of
+the run's effects is created.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ nested graphs.
 
 
 class PlannedRun(Protocol):
-    """The parts of a checked request for a run that the plan is made from. `GraphRun`
-    implements this protocol.
+    """The parts of a checked request for a run, from which the plan of the run is made.
+    `GraphRun` implements this protocol.
     """
 
     definition: GraphDefinition
@@ -214,8 +214,8 @@ def _steps_of(
     options: Options,
     saver: BaseCheckpointSaver | None,
 ) -> Steps:
-    """Return the effects of a run (a generator), preceded by notices on the stored
-    results that the run uses.
+    """Return a generator of a run's effects (requests to the engine), preceded by
+    notices on the stored results that the run uses.
 
     Args:
         start: The start of the run.
@@ -241,7 +241,9 @@ def _steps_of(
 
 
 def _after_notices(notices: Sequence[Any], steps: Steps) -> Steps:
-    """Emit the *notices* that are not empty, and then yield the effects in *steps*."""
+    """Emit the *notices* that are not empty, and then yield the effects (requests to
+    the engine) in *steps*.
+    """
     for notice in notices:
         if notice:
             yield Emit("notices", notice)

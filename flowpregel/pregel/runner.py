@@ -132,7 +132,8 @@ class GraphRun:
         is read.
         """
         self.options: Options = self._core_options(invocation)
-        """The options for the core, without the options that depend on the saver."""
+        """The options for `flowpregel._core`, without those that depend on the saver.
+        """
         self._cache_changes: dict[str, str] = {}
         """The changes of code that explain why the cache lacks results, by task."""
 

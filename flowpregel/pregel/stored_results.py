@@ -186,7 +186,7 @@ def after_notices_of_nodes(
     steps: Steps,
 ) -> Steps:
     """Emit the notices on the finished nodes of a nested run that resumes, and then
-    yield the effects in *steps*.
+    yield the effects (requests to the engine) in *steps*.
 
     Args:
         program: The program of the nested graph.
