@@ -111,8 +111,8 @@ class CopiedCheckpoint:
         key = hash(task.path)
         if key in self.finished_calls:
             # Two calls can have the same path: bodies with different inputs may make
-            # different calls at one position. So the second call is stored under its
-            # own id.
+            # different calls at one position. So the key of the second call is the hash
+            # of its id.
             key = hash(task.task_id)
         self.finished_calls[key] = task.task_id
         if size <= _SMALL and len(self.held) < _MOST_HELD:

@@ -57,7 +57,8 @@ class RunPrefetcher:
         self._leases = leases
 
     def rows(self, namespaces: Collection[NamespaceRecord]) -> None:
-        """Read ahead the records for a list with one row for each run.
+        """Announce the records for a list with one row for each run, so that they are
+        read together.
 
         Args:
             namespaces: The records of the runs' outermost graphs.
@@ -73,7 +74,8 @@ class RunPrefetcher:
         self._leases.owners([Address(run.thread_id) for run in namespaces])
 
     def threads(self, thread_ids: Collection[str]) -> None:
-        """Read ahead the records for the status and the last run of threads.
+        """Announce the records for the status and the last run of threads, so that they
+        are read together.
 
         Args:
             thread_ids: The ids of the threads.
