@@ -100,7 +100,9 @@ class Environment:
         self.users: int = 0
         self.databases: dict[bytes, Any] = {}
         self.shared: dict[str, Any] = {}
-        """Further objects that all users of this environment share, by name."""
+        """Objects that are shared by everything in this process that uses the store, by
+        name.
+        """
         self.pid: int = os.getpid()
         self._map_size = max(map_size, files.SMALLEST_MAP)
         self._registers = lock

@@ -124,8 +124,8 @@ class OpenStore:
             _seal_again(path, header.with_keys_of(seal), seal, self.seal)
 
     def close(self) -> None:
-        """Close this object, and the store with its last open object. It is safe to
-        call this twice.
+        """Close this object. The last open object in this process also closes the
+        store. It is safe to call this twice.
         """
         if self._is_open:
             self._is_open = False
