@@ -257,8 +257,8 @@ class PostgresSaver(DurableSaver):
     def change_keys(
         self, *, encryption_key: bytes | None, key: bytes | None = None
     ) -> None:
-        """Refuse: no process on any machine may have the store open while its keys are
-        changed, which this class cannot ensure.
+        """Refuse: while keys are changed, no process on any machine may have the store
+        open, which this class cannot ensure.
 
         Args:
             encryption_key, key: Not used.
