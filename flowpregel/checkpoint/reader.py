@@ -112,7 +112,7 @@ class CopiedCheckpoint:
         if key in self.finished_calls:
             # Two calls can have the same path: bodies with different inputs may make
             # different calls at one position. So the key of the second call is the hash
-            # of its id.
+            # of the call's id.
             key = hash(task.task_id)
         self.finished_calls[key] = task.task_id
         if size <= _SMALL and len(self.held) < _MOST_HELD:
