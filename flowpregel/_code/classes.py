@@ -59,8 +59,8 @@ _SKIPPED = frozenset(
         "_abc_impl",
         "_is_protocol",
         "_is_runtime_protocol",
-        # With this function, Python 3.14 computes the annotations, which are content
-        # themselves.
+        # Python 3.14 computes the annotations with this function. It is left out,
+        # because the annotations themselves are content.
         "__annotate_func__",
     }
 )
@@ -114,7 +114,7 @@ def class_content(class_: type) -> Iterator[tuple[str, Any]]:
         yield from _pydantic_content(class_)
     for name, value in sorted(variables.items()):
         if name not in members and is_content(class_, name, value):
-            # The type of the member is added to its name, because a plain method, a
+            # The type of the member is added to its name, because an ordinary method, a
             # static method and a class method may contain the same function.
             yield f"{name} {type(value).__qualname__}", value
 

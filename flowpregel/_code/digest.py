@@ -88,11 +88,11 @@ def code_digest(
 
 
 def code_of(function: Any) -> CodeDigest:
-    """Return the digest of a body, such as that of an entrypoint.
+    """Return the digest of a body, such as the function of an entrypoint.
 
     Tasks are represented by their names, because the code of each task that the body
-    calls is compared separately. The digest of a plain function is computed again only
-    when a name in its code refers to another object.
+    calls is compared separately. The digest of a function (a ``def`` or a lambda) is
+    computed again only when a name in its code refers to another object.
     """
     if not isinstance(function, types.FunctionType):
         return code_digest(function, through_tasks=False)
@@ -106,7 +106,9 @@ def code_of(function: Any) -> CodeDigest:
 
 
 def codes_hold(codes: Iterable[CodeDigest]) -> bool:
-    """Return True if all names in *codes* refer to the same objects as before."""
+    """Return True if the names in the code of all these digests refer to the same
+    objects as before.
+    """
     return all(map(Bindings.hold, map(_bindings_of, codes)))
 
 
@@ -114,8 +116,8 @@ def tasks_named_by(function: Any) -> list[Any]:
     """Return the tasks and graphs to which the code of *function* refers, directly or
     through helpers.
 
-    If flowpregel itself defines the body, as for `map`, its code is not read. It refers
-    to the tasks that it closes over.
+    The code of a body that flowpregel itself defines, as for `map`, is not read: such a
+    body refers only to the tasks that it closes over.
     """
     if isinstance(function, types.FunctionType) and is_ours(function):
         cells = cells_of(function).values()

@@ -5,9 +5,9 @@ left out of the digest of code.
 
     m(x) ──► `__call__` ──► the methods that it names (``self.scaled``) ──► ...
 
-An attribute that no method on this path sets, such as a weight, is part of the digest,
-as code is. So is an attribute that only other methods set: after ``m.set_weight(2)``,
-``m`` is a different function.
+An attribute that no method in this chain of calls sets, such as a weight, is part of
+the digest, as code is. So is an attribute that only other methods set: after
+``m.set_weight(2)``, ``m`` is a different function.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STATELESS = (
     type,
 )
 _MOST_METHODS = 200
-"""The number of names reached after which the search for methods stops."""
+"""The number of method and attribute names after which the search for methods stops."""
 
 
 def set_by_call(target: Any) -> Mapping[int, frozenset[str]]:

@@ -35,9 +35,9 @@ _MOST_ITEMS: Final = 20
 _VALUE: Final = "="
 """The prefix of a part's content that is a value. Any other content is a digest."""
 _LINK: Final = re.compile(r"->\d+;")
-"""A pattern for links to other units in a meaning. A link contains the number of the
-unit, which depends on the order of the units. So the number is removed before a part's
-digest is computed.
+"""A pattern for links from one unit (a function, class or constant) to another, in the
+string that represents the unit. A link contains the number of the unit, which depends
+on the order of the units. So the number is removed before a part's digest is computed.
 """
 _KINDS: Final = frozenset({"constant", "function", "class", "version"})
 _UNORDERED: Final = frozenset({set, frozenset})
@@ -69,7 +69,7 @@ def unit_part(unit: Unit, meaning: str, *, is_constant: bool) -> CodePart:
     """Return the part that describes a unit (a function, class or constant).
 
     Args:
-        unit: The unit.
+        unit: The unit to describe.
         meaning: The meaning of the unit.
         is_constant: True if the unit is a constant.
     """
@@ -131,7 +131,9 @@ def package_of(value: Any) -> str:
 
 
 def _value_text(value: Any) -> str | None:
-    """Return the `repr` of a small plain value, or None for any other value."""
+    """Return the `repr` of a small value of a built-in type, or None for any other
+    value.
+    """
     items = [value]
     if type(value) is dict:
         items = [*value, *value.values()]
@@ -148,7 +150,9 @@ def _value_text(value: Any) -> str | None:
 
 
 def _is_short(value: Any) -> bool:
-    """Return whether *value* is a plain value with a short `repr`."""
+    """Return whether *value* is a value with a short `repr`, such as a number or a
+    short string.
+    """
     if type(value) not in ATOMS:
         return False
     if isinstance(value, str | bytes):

@@ -45,14 +45,15 @@ from flowpregel._code.value_writer import ValueWriter
 
 _MISSING = object()
 _LONGEST_MEANING = 1 << 20
-"""The greatest length of a meaning in characters. A longer one is replaced by its
-length and digest.
+"""The greatest number of characters in the meaning of a unit (the string that
+represents the unit's code or content). A longer meaning is replaced by its length and
+digest.
 """
 
 
 class Constant(NamedTuple):
-    """A constant whose value may change in place, and the meaning that was computed for
-    it.
+    """A constant whose value may change in place, and the meaning (the text for the
+    digest) that was computed for it.
     """
 
     value: Callable[[], Any]
@@ -81,7 +82,7 @@ class CodeDigest:
     parts: Mapping[str, str]
     """The meaning of the function, and of each function, class and constant that it
     refers to, by ``module:name``. If the content of a part could not be read, its
-    meaning says so.
+    meaning contains a note about that.
     """
     # no mutant: Equal parts imply equal sources, so comparing `source` has no effect.
     source: str = dataclasses.field(repr=False, compare=False)
@@ -111,7 +112,8 @@ class CodeDigest:
 
 
 class CodeReader:
-    """A reader that follows references from unit to unit until no new unit is reached.
+    """A reader that follows references from unit to unit (function, class or constant)
+    until no new unit is reached.
 
     Args:
         root: A function, method, partial, class, task or callable object.

@@ -28,7 +28,8 @@ _UNWRITTEN = frozenset(
 
 
 def written(node: Any, is_ours: IsOurs) -> tuple[str, list[tuple[str, ...]]]:
-    """Return the meaning of a function, lambda or class, without its own name.
+    """Return the meaning (the text for a digest) of a function, lambda or class,
+    without its own name.
 
     Returns:
         The meaning, and the global names in the code. Each name is followed by the
@@ -255,8 +256,8 @@ class _TreeWriter:
     visit_Nonlocal = visit_Global
 
     def visit_ExceptHandler(self, node: Any, scope: _NameScope) -> None:
-        """Write a node that binds a name which is a plain string and not a child node,
-        such as an except clause.
+        """Write a node that binds a name which is a string and not a child node, such
+        as an except clause.
         """
         name_field = "rest" if isinstance(node, ast.MatchMapping) else "name"
         self._bind(getattr(node, name_field), scope)

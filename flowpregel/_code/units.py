@@ -18,7 +18,9 @@ one digest.
 
 @dataclass(slots=True, eq=False)
 class Unit:
-    """A function, class or constant that code refers to, and its meaning."""
+    """A function, class or constant that code refers to, and its meaning: the text that
+    represents it in a digest.
+    """
 
     name: str
     value: Any

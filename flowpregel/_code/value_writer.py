@@ -101,7 +101,7 @@ class ValueWriter:
         """Write the value of a global name, an attribute or a cell.
 
         Args:
-            value: The value.
+            value: The value to write.
             unit: The unit whose code refers to it.
             name: The full name: ``module:name``.
         """

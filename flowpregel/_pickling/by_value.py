@@ -23,7 +23,7 @@ _PYTHON: Final = sys.hexversion >> 16
 @cache
 def by_value_pickler() -> Any:
     """Return a pickler class that also pickles lambdas, closures and classes in
-    functions, which plain pickle cannot.
+    functions, which `pickle` itself cannot.
     """
     import cloudpickle  # noqa: PLC0415 - 30 ms, and seldom needed
 
@@ -170,8 +170,8 @@ def dumps_with(pickler: Any, value: Any, **options: Any) -> bytes:
     """Return the pickle of *value* that the class *pickler* makes.
 
     Args:
-        pickler: The pickler class.
-        value: The value.
+        pickler: A class with the interface of `pickle.Pickler`.
+        value: The value to pickle.
         options: Keyword arguments for the class, in addition to the file.
 
     Raises:

@@ -66,8 +66,8 @@ def dumps(value: Any, large: list[memoryview] | None = None) -> bytes:
     stays = partial(stays_inside, large, SHARE_FROM)
     cloudpickle = sys.modules.get("cloudpickle")
     is_registered = cloudpickle and cloudpickle.list_registry_pickle_by_value()
-    # If some modules are sent by value, plain pickle is not tried, because it would
-    # write the functions of these modules by name.
+    # If some modules are sent by value, Python's own pickler is not tried, because it
+    # would write the functions of these modules by name.
     if not (SENT_MODULES.get() or is_registered):
         # `suppress` is not used, because it would take longer than pickling a small
         # value.

@@ -29,7 +29,7 @@ def culprit_in(
     The path is empty if *encode* refuses *value* and accepts each part.
 
     Args:
-        value: The value.
+        value: The value that *encode* refuses.
         encode: A function that raises an error for a value that it refuses.
         owners: A list that receives the objects on the path, from *value* to the owner
             of the innermost part.

@@ -41,8 +41,8 @@ different bytes.
 _MARSHAL = 2
 _SIZE = 16
 _MOST_RUNS = 256
-"""The number of latest runs for which a `SharedSpace` remembers that it has read the
-constants.
+"""The number of runs, the latest ones, for which a `SharedSpace` (a cache namespace)
+remembers that it has read the constants in the functions' code.
 """
 _LARGE = 1 << 20
 """The size, in bytes, from which a buffer is hashed separately, with SHA-256."""
@@ -138,8 +138,8 @@ def arguments_digest(
 
 
 def plain_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
-    """Return the `arguments_digest` of arguments that are all positional and plain
-    values (see `has_plain_values`), or None for other arguments.
+    """Return the `arguments_digest` of arguments that are all positional and satisfy
+    `has_plain_values`, or None for other arguments.
     """
     if kwargs or not _ATOMS.issuperset(map(type, args)):
         return None
@@ -148,8 +148,8 @@ def plain_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None
 
 
 def has_plain_values(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Return True if all arguments are numbers, strings or other plain values, which
-    refer to no file.
+    """Return True if all arguments are of a type in `_ATOMS`, such as numbers and
+    strings, whose values refer to no file.
     """
     return _ATOMS.issuperset(map(type, chain(args, kwargs.values())))
 
@@ -481,10 +481,10 @@ class _Feeder:
     def _feed_meaning(self, class_: type, *, is_value: bool) -> None:
         """Add the digest of a class's code to the digest, unless its name is enough.
 
-        For recorded calls, the name of an importable class is enough: if a method of
-        the class is fixed, an object is still the same argument. For a cache that runs
-        share (*strict*), the code is included, because a miss costs no more than
-        computing the result again.
+        For recorded calls, the name of an importable class is enough: if a bug in a
+        method of the class is fixed, an object is still the same argument. For a cache
+        that runs share (*strict*), the code is included, because a miss costs no more
+        than computing the result again.
         """
         if is_importable(class_) and (
             is_outside(class_) or not (is_value or self._strict)

@@ -62,7 +62,7 @@ class WrittenFile(NamedTuple):
     string.
     """
     digest: str
-    """A digest of the content."""
+    """A digest of the content of the file or folder."""
     state: FileState
     """The state of the file or folder when the task had returned."""
     is_settled: bool

@@ -72,7 +72,7 @@ def fill_instance(
     fields of a new instance.
 
     Args:
-        instance: The instance.
+        instance: The instance to fill.
         state: The class that has the recreated fields, the names of these fields, and
             the other fields, which were sent.
     """

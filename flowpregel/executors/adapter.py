@@ -5,10 +5,10 @@
     start(jobs) -> submit(perform_packed, job as bytes) -> somewhere -> outcome as bytes
     | mailbox <-------------------- Ended ------------------- done callback <-+
 
-The other library's executor (the *engine*) gets a plain function, and bytes that
-contain everything that the task needs. So an engine can consist of OS threads,
-processes or a cluster. While a task runs, it has no connection to its run: it cannot be
-stopped, stream chunks or call other tasks, as `capabilities` states.
+The other library's executor (the *engine*) gets the function `perform_packed`, and
+bytes that contain everything that the task needs. So an engine can consist of OS
+threads, processes or a cluster. While a task runs, it has no connection to its run: it
+cannot be stopped, stream chunks or call other tasks, as `capabilities` states.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from flowpregel.executors.processes.wire.messages import pack_job, unpack_job
 from flowpregel.executors.processes.wire.node_code import NodeCode
 
 _HERE: Final = os.urandom(16)
-"""The id of this process, unique on all machines."""
+"""The id of this process, which no other process on any machine has."""
 PackedEnd: TypeAlias = tuple[Span | None, bytes]
-"""The span of an attempt (its time, place and cost) if it could begin, and its packed
-outcome.
+"""A pair: the span of an attempt (its time, place and cost), or None if the attempt
+could not begin, and the packed outcome of the attempt.
 """
 
 

@@ -81,7 +81,7 @@ class Stopwatch:
     cpu: float = field(default_factory=time.thread_time)
 
     def stop(self, executor: str) -> Span:
-        """Return the span of the attempt (its times, place and cost). It ran in this
+        """Return the span (times, place and cost) of the attempt, which ran in this
         process, on *executor*.
         """
         seconds = (time.monotonic_ns() - self.started) / 1e9
@@ -146,8 +146,8 @@ def publish_outputs(scope: Scope) -> None:
     files.publish(takes_digests=is_recorded)
     if draft is not None:
         # The fields of the output files are inserted before the closing brace of the
-        # preview's JSON, with a leading comma. This entry makes sure that a field is
-        # before the comma.
+        # preview's JSON, with a leading comma. The entry "a" makes sure that there is a
+        # field before the comma.
         draft.parts.setdefault("a", {})
         draft.outputs = output_fields(files.written)
 
@@ -158,7 +158,7 @@ def _packed_preview(draft: PreviewDraft, scope: Scope, *, has_result: bool) -> P
     show.
 
     Args:
-        draft: The preview.
+        draft: The preview, as far as the attempt has written it.
         scope: The scope of the attempt, with its writes.
         has_result: True if the call has returned.
     """
@@ -207,7 +207,7 @@ def _leave(scope: Scope, token: Token[Scope | None]) -> None:
     *scope*.
 
     Args:
-        scope: The scope.
+        scope: The scope, which this OS thread or coroutine now leaves.
         token: The token that ``current.set(scope)`` returned.
     """
     # The job owns the context variables that are now set. If `current` among them still
@@ -235,7 +235,8 @@ def _exit_if_forked(pid: int, error: BaseException | None) -> None:
     code = 0
     try:
         if isinstance(error, SystemExit):
-            # As in Python itself, None means success, and any other object a failure.
+            # As in Python itself, an exit code of None means success, and an object
+            # that is not an int means failure.
             code = 0 if error.code is None else 1
             if isinstance(error.code, int):
                 code = error.code
@@ -306,7 +307,7 @@ def outcome_of(job: Job, error: BaseException, scope: Scope | None = None) -> Ou
 
     Args:
         job: The job of the attempt.
-        error: The error.
+        error: The error that ended the attempt.
         scope: The scope of the attempt, or None if the attempt never began.
     """
     refused = None if scope is None else scope.refused
@@ -410,8 +411,8 @@ def _write(scope: Scope, output: Any) -> Generator[Any, Any, None]:
 
 
 def _private_input(scope: Scope) -> Any:
-    """Return the input of a call or a body, copied where a change by the task would do
-    harm. If the call is recorded, begin its preview.
+    """Return the input of a task or of a workflow's body, copied where a change by its
+    code would do harm. If the call is recorded, begin its preview.
     """
     job = scope.job
     task, value = job.task, job.task.input

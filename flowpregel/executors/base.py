@@ -170,7 +170,7 @@ class Executor(ABC):
         its records.
 
         Args:
-            jobs: The jobs.
+            jobs: The jobs to start.
             mailbox: The receiver of the events of the jobs' run.
         """
 
@@ -201,7 +201,7 @@ class Executor(ABC):
 
         Args:
             call: The call, or the request to save a value.
-            outcome: The outcome.
+            outcome: The outcome of the call, or of saving the value.
         """
         call.reply.settle(outcome)
 

@@ -21,13 +21,13 @@ from flowpregel.errors import ConfigurationError, ExecutorUnavailableError
 from flowpregel.executors.base import Executor
 
 NAMES: Final = ("processes", "threads", "inline")
-"""The executors that need no plug-in."""
+"""The names of the executors that need no plug-in."""
 # The lock is held while a user's function makes an executor, and this function may
 # request another executor. So the lock is reentrant.
 _lock: Final = threading.RLock()
 _connected: Final[dict[Hashable, Executor]] = {}
-"""The executors that are in use: those of plug-ins by their name or URL, and those that
-a user's function made by that function.
+"""The executors that are in use, each under a key: the name or URL of a plug-in's
+executor, or the user's function that made the executor.
 """
 
 

@@ -33,8 +33,8 @@ ResultT = TypeVar("ResultT")
 
 
 class FutureInArgument(TypeError):
-    """The error that the future of a call is somewhere inside an argument, where it is
-    not replaced by its result.
+    """The error for an argument with a call's future somewhere inside it, where the
+    future is not replaced by the call's result.
 
     The code that catches this error knows the whole call, and reports where the future
     is.
@@ -198,8 +198,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         self._turn = turn
         self._open_calls = open_calls
         self.looked_at: bool = False
-        """True if the code that made the call, or other user code, has requested its
-        outcome.
+        """True if the code that made the call, or other user code, has requested the
+        outcome of the call.
         """
         self.returns_errors = False
         """True if `result` returns the exception of a failed call instead of raising
@@ -210,12 +210,13 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         a timeout. `_was_cancelled` is True if the call is recorded as cancelled.
         """
         self._is_awaited_by_other = False
-        """True if the future is awaited by a coroutine that the body started, not by
-        the body itself.
+        """True if the future is awaited by a coroutine that the caller's body (the
+        function that made the call) started, not by the body itself.
         """
         self._calls_before_outcome: int | None = None
-        """The number of calls that the body had made when the outcome reached the
-        coroutine that awaited it, if the body had started that coroutine; else None.
+        """The number of calls that the caller's body had made when the outcome reached
+        the coroutine that awaited it, if the body had started that coroutine; else
+        None.
         """
         if open_calls is not None:
             if not open_calls.count:
@@ -261,8 +262,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         """Stop the call as a timeout would, or return False if it has already ended.
 
         After that, `result` raises `concurrent.futures.CancelledError`, and ``await``
-        raises `asyncio.CancelledError`. The cancellation is recorded, so that a body
-        that resumes takes the same path.
+        raises `asyncio.CancelledError`. The cancellation is recorded, so that the call
+        ends in the same way when the caller is resumed and runs again.
         """
         if self.cancelled() or not super().cancel():
             return self.cancelled()
@@ -308,7 +309,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         return self.returns_errors and self.done()
 
     def sibling(self, *, is_call: bool = True) -> Self:
-        """Return a new future for the body that made this call.
+        """Return a new future for the body (the function) that made this call.
 
         Args:
             is_call: True to add the future to the body's open calls.
@@ -321,10 +322,10 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         return type(self)(self._turn, self._open_calls if is_call else None)
 
     def settle(self, outcome: Outcome) -> None:
-        """Settle the future with the *outcome* of the call.
+        """Set the result or the error of this future from the *outcome* of the call.
 
         Args:
-            outcome: The outcome, which the run gets from the executor.
+            outcome: The outcome, as the run gets it from the executor.
 
         Example:
             >>> from flowpregel._core.records import Raised
@@ -344,8 +345,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
                     value: Any = dict(writes).get(records.RETURN)
                     self.set_result(value)
                 case Raised(TaskCancelled()):
-                    # The body cancelled this call when it ran before. The future stays
-                    # pending until the replayed body cancels it again.
+                    # The caller cancelled this call when it ran before. The future
+                    # stays pending until the replayed caller cancels it again.
                     self._was_cancelled = True
                     if self._is_awaited or self._turn is not None:
                         self.cancel()
@@ -355,14 +356,14 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
                 case records.Interrupted(interrupts):
                     self.set_exception(GraphInterrupt(interrupts))
                 case records.Escaped(command):
-                    # The called graph has sent the command to its parent graph. That is
-                    # the graph of the caller, so ``graph=None`` (the own graph) is
-                    # right here.
+                    # The called graph has sent the command to its parent graph, which
+                    # is the graph of the caller. So the command gets ``graph=None``,
+                    # the value for the caller's own graph.
                     self.set_exception(ParentCommand(replace(command, graph=None)))
                 case records.Withdrawn():
                     self.set_exception(TaskCancelled("the call was withdrawn"))
         except concurrent.futures.InvalidStateError:
-            pass  # The body was stopped, so its future is already settled.
+            pass  # The caller was stopped, so this future is already done.
 
     def __await__(self) -> Generator[Any, Any, ResultT]:
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
@@ -406,8 +407,9 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
 
     @property
     def may_be_unseen(self) -> bool:
-        """True if the failure of the call may not have reached the body, although a
-        coroutine that the body started has awaited the future.
+        """True if the failure of the call may not have reached the body (the function
+        that made the call), although a coroutine that the body started has awaited the
+        future.
 
         If several calls that `asyncio.gather` awaits fail, only the first failure
         reaches the body. If the body has made another call since this failure arrived,
@@ -425,7 +427,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         here.
 
         Args:
-            how: The caller's expression, for the message.
+            how: The expression by which the caller requests the outcome, for error
+                messages.
             timeout: The number of seconds to wait, or None for no limit.
 
         Returns:
@@ -455,8 +458,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         return timeout
 
     def _wait_skipping(self, timeout: float) -> None:
-        """Wait until the future is done, or for *timeout* seconds of a clock that skips
-        time.
+        """Wait until the future is done, or for *timeout* seconds of a test clock,
+        which skips the time in which a program only waits.
         """
         is_over = threading.Event()
         until = _clock.monotonic() + timeout
@@ -466,8 +469,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
             is_over.wait(timeout)
 
     def __reduce__(self) -> Any:
-        # The future cannot be pickled, because an unpickled copy would never be
-        # settled.
+        # The future cannot be pickled, because an unpickled copy would never be done.
         raise TypeError(
             "this is the future of a call, not its result: pass on what its result() "
             "returns, or what await returns in async code"
@@ -611,7 +613,7 @@ def on_event_loop() -> bool:
 
 
 def observed_failures(outcome: Outcome, calls: OpenCalls) -> Collection[str]:
-    """Return the ids of the failed calls whose error the body has received.
+    """Return the ids of a body's failed calls whose error the body has received.
 
     A call whose outcome arrived but was not unpickled yet is left out.
     """

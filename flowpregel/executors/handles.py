@@ -1,4 +1,6 @@
-"""The replacement of handles among the arguments of a call by their values."""
+"""The replacement of handles, which refer to shared or stored values, by these values
+in the arguments of a call.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from flowpregel.executors.shared import Shared
 from flowpregel.executors.stored import Stored
 
 HANDLES: Final = frozenset({Shared, Stored})
-"""The classes of handles. An argument whose class is one of them is replaced."""
+"""The classes of handles. An argument of one of these classes is replaced by the value
+to which it refers.
+"""
 
 
 @dataclass(slots=True)

@@ -62,7 +62,7 @@ _CALL_SIZE: Final = 32 << 10
 events that the run has not handled yet), as an estimate.
 """
 _LONGEST_HOLD: Final = 0.05
-"""The maximum number of seconds for which a body is paused until the run has handled
+"""The maximum number of seconds for which a task is paused until the run has handled
 its events. The pause is limited, because a run that has failed handles no more events.
 """
 
@@ -183,7 +183,7 @@ class LocalRunClient(RunClient):
         return not reply and self._turn is None and not on_event_loop()
 
     def beat(self) -> None:
-        """Record a sign of life."""
+        """Record a sign of life of the task."""
         self.last_activity = time.monotonic()
 
     def end(self, outcome: Outcome, executor: str) -> None:
@@ -234,7 +234,7 @@ def _wait_for_run(backlog: Backlog) -> None:
 
 
 def _cancel(mailbox: ref[Mailbox], key: JobKey, future: CallFuture[Any]) -> None:
-    """Ask the run to withdraw a call that a body no longer needs. Do nothing if the
+    """Ask the run to withdraw a call that its caller no longer needs. Do nothing if the
     mailbox of the run was freed.
     """
     receiver = mailbox()
@@ -243,7 +243,7 @@ def _cancel(mailbox: ref[Mailbox], key: JobKey, future: CallFuture[Any]) -> None
 
 
 def stop_calls(calls: Collection[CallFuture[Any]], reason: str) -> None:
-    """Settle *calls* with an error. A body that waits for them is woken, gets the
+    """End *calls* with an error. A task that waits for one of them is woken, gets the
     error, and ends.
     """
     for future in list(calls):
@@ -321,7 +321,7 @@ class ThreadExecutor(Executor):
         self._closing = False
 
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
-        """Start each job as soon as the limit allows."""
+        """Start each job as soon as the limit on running tasks allows."""
         for job in jobs:
             with self._changed:
                 _put(self._waiting, (job,), mailbox)
@@ -402,8 +402,9 @@ class ThreadExecutor(Executor):
             self._changed.notify_all()
 
     def _work(self) -> None:
-        # Each job has a call of its own, whose variables are gone when it has ended. So
-        # nothing of the job stays alive while this OS thread waits for the next one.
+        # Each job has its own call of `_run_next`, whose variables are gone when the
+        # job has ended. So nothing of the job stays alive while this OS thread waits
+        # for the next job.
         while self._run_next():
             pass
 
@@ -432,8 +433,8 @@ class ThreadExecutor(Executor):
         return bool(self._waiting) and counted < self._limit
 
     def _note_parent(self, job: Job) -> None:
-        # If no OS thread can be started, the waiting jobs keep waiting for the existing
-        # ones.
+        # If no OS thread can be started, the waiting jobs wait for one of the existing
+        # OS threads.
         with self._changed, suppress(RuntimeError):
             self._parents.add(job)
             self._make_room()
@@ -474,7 +475,7 @@ class InlineExecutor(Executor):
         """
 
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
-        """Queue *jobs* until the run waits for an event."""
+        """Queue *jobs*, which begin when the run waits for an event."""
         _put(self.waiting, jobs, mailbox)
 
     def free(self) -> float:

@@ -106,7 +106,9 @@ def _notice_text(task: str, names: Sequence[str]) -> str:
 
 
 def _digest_or_none(value: Any) -> str | None:
-    """Return a digest of the content of *value*, or None if it is not to be checked."""
+    """Return a digest of the content of *value*, or None if *value* need not be
+    checked.
+    """
     try:
         return digest_of(value, strict=True)
     except Exception:  # noqa: BLE001 - a user's __reduce__ may raise anything

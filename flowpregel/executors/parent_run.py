@@ -18,12 +18,12 @@ from flowpregel.errors import ConfigurationError
 
 MANAGER_MODULE: Final = "langchain_core.callbacks.manager"
 """The module of LangChain's callback managers, and of the functions that dispatch
-events. If this process has not imported the module, no code here dispatches an event,
+events. If this process has not imported the module, no code in it dispatches an event,
 so no manager is made.
 """
 _TAG: Final = "seq:step:1"
-"""The tag that LangChain gives to a traced (callback) run of a model, a tool or a chain
-that was started inside a node, the first step of a sequence.
+"""The tag that LangChain gives to the traced (callback) run of a sequence's first step.
+A node is such a step, so the models, tools and chains that it starts get this tag.
 """
 
 

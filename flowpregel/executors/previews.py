@@ -86,7 +86,7 @@ def note_report(scope: Scope, value: Any, title: str = "report") -> None:
 
     Args:
         scope: The scope of the attempt.
-        value: The value.
+        value: The value that the task reports.
         title: The title, which replaces an earlier report with the same title.
     """
     draft = scope.preview_draft()
@@ -101,8 +101,8 @@ def note_report(scope: Scope, value: Any, title: str = "report") -> None:
 
 
 def _text_of_fields(value: Any) -> str:
-    """Return a short text that describes a value without media: its fields, one on each
-    line.
+    """Return a short text that shows a value for which no media was made: the fields of
+    the value, one on each line.
     """
     fields = result_fields(value)
     if not isinstance(fields, dict):
@@ -121,7 +121,7 @@ def media_of(value: Any, title: str) -> list[Media]:
     """Return the picture, the table or the text that shows *value*, if there is one.
 
     Args:
-        value: The value.
+        value: The value to show.
         title: The title of the media.
     """
     for kind, make in _MAKERS.items():

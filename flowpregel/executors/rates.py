@@ -10,8 +10,8 @@ that the calls of a task may spend in a period.
 A call books its tokens before it starts, and gets the time at which it may start. It
 waits until then, and need not ask again. In each period that ends with such a start,
 the booked tokens are at most those that the rate allows. Each booking comes after all
-earlier ones. Of the calls that must wait, each run books for the next one only. So no
-program starves, even if others that share the store have many calls.
+earlier ones. Of the calls that cannot start at once, a run books only for the next
+one. So no program starves, even if others that share the store have many calls.
 
 If many calls of a run wait, it books for several of them in one transaction: for the
 next one, and for those behind it that can start at once. The followers together get at
@@ -75,7 +75,7 @@ class RateLog:
 
     def __init__(self) -> None:
         self._entries: list[_Spent] = []
-        """The entries, the oldest first."""
+        """The entries of the log, the oldest first."""
 
     @classmethod
     def of(cls, data: bytes | None) -> RateLog:
@@ -98,7 +98,7 @@ class RateLog:
         Args:
             tokens: The number of tokens to book, at most that of the rate.
             rate: The tokens of a period, and its seconds.
-            now: The present time.
+            now: The present time, in seconds.
         """
         _, seconds = rate
         self._entries = self._after(now - seconds)
@@ -113,9 +113,9 @@ class RateLog:
         """Book tokens if they can be spent now, and return whether this was possible.
 
         Args:
-            tokens: The tokens.
+            tokens: The number of tokens to book.
             rate: The tokens of a period, and its seconds.
-            now: The present time.
+            now: The present time, in seconds.
         """
         start = self._start_of(tokens, rate, now)
         if tokens and start > now:
@@ -141,7 +141,7 @@ class RateLog:
         return start
 
     def _after(self, moment: float) -> list[_Spent]:
-        """Return the entries after the time *moment*."""
+        """Return the entries of the log after the time *moment*."""
         return [entry for entry in self._entries if entry.at > moment]
 
     def _add(self, at: float, tokens: float, cell: float) -> None:
@@ -163,7 +163,7 @@ class RateLog:
         """Change the number of tokens that were booked for the time *at*.
 
         Args:
-            at: The time.
+            at: The time of the booking.
             change: The number of tokens to add, or, if negative, to give back.
             seconds: The seconds of a period.
         """

@@ -90,8 +90,8 @@ class Limit:
         return self._count
 
     def give_back(self, used: int) -> None:
-        """Release all slots except as many as are *used*. There is nothing to do here,
-        because no other program uses them.
+        """Release all slots except as many as are *used*. This does nothing, because no
+        other program uses the slots.
         """
 
     def next_change_at(self, now: float) -> float:

@@ -58,7 +58,7 @@ def write_parts(value: Any, allocate: Callable[[int], Any]) -> Parts:
     """Pickle *value*, and return the parts: the pickle and its large buffers.
 
     Args:
-        value: The value.
+        value: The value to pickle.
         allocate: A function that takes the size of a large buffer, and returns shared
             memory for it, or None if there is no room.
 
@@ -125,7 +125,9 @@ class CapturedArguments(Arguments):
         return sum(memoryview(part).nbytes for part in self._parts)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        """Return a reduction that pickles this object as plain arguments."""
+        """Return a reduction that becomes the arguments themselves in another
+        process.
+        """
         if SENT_MODULES.get():
             # The pickled parts refer to modules by name. If the other process lacks
             # some of them, the arguments are pickled again, with the code of these

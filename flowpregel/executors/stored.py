@@ -62,8 +62,8 @@ class Stored(Generic[T]):
     def value(self) -> T:
         """A new copy of the value at each access, read from the file.
 
-        In a body, the value passes the coordinator. Pass the handle to a task instead
-        if only the task needs the value.
+        If the body of a workflow reads it, the value is loaded in the coordinator. Pass
+        the handle to a task instead if only the task needs the value.
 
         Raises:
             StoredValueError: The file is missing, or differs from what was written.

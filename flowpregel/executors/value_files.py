@@ -116,7 +116,7 @@ def write_value(
     """Write *value* to a file in the folder of a thread.
 
     Args:
-        value: The value.
+        value: The value to write.
         folder: The path or the URL of the folder for all threads.
         thread_id: The id of the thread, or None if there is no thread.
 
@@ -152,8 +152,8 @@ def _encoded_parts(value: Any) -> Parts:
     except Exception as error:
         if is_from_handler(error):
             raise
-        # This codec fails too, but with an error that names the part of *value* at
-        # fault.
+        # `ValueCodec` cannot encode the value either, but its error names the part of
+        # *value* at fault.
         return [ValueCodec(None).encode(value, "a value for stored()")]
 
 
@@ -388,7 +388,7 @@ class LocalFiles:
             raise
 
     def read(self, path: str) -> Parts:
-        """Return the content of a file, which no other reader uses."""
+        """Return the content of a file, in memory that no other reader uses."""
         with open(path, "rb") as file:
             return PartsCodec().read_parts(file, os.fstat(file.fileno()).st_size)
 
@@ -417,7 +417,7 @@ def _has_content(path: str, parts: Parts) -> bool:
                 return False
             return all(_continues_with(file, part) for part in parts)
     except OSError:
-        # A file that cannot be read is replaced too.
+        # A file that cannot be read is regarded as damaged, so that it is replaced.
         return False
 
 
@@ -465,7 +465,7 @@ class RemoteFiles:
     """The files of a file system of fsspec, such as a bucket.
 
     Args:
-        file_system: The file system.
+        file_system: The file system, as fsspec provides it.
     """
 
     is_local = False

@@ -1,8 +1,9 @@
 """The GPUs and the memory that the engine (Dask, Ray) has reserved for a coordinator.
 
-An allocation is, like a slot, a task of the engine that only waits, so that the engine
-counts its resources as taken. It takes no CPU, but the GPUs and the memory of one task
-of the coordinator::
+An allocation is a task of the engine that only waits, so that the engine counts its
+resources as taken. A slot, the permission to run one task on a machine, is such a task
+too. An allocation takes no CPU, but the GPUs and the memory of one task of the
+coordinator::
 
     a task waits --> request --> the engine's queue --> it begins on some machine
                                                                 |
@@ -54,7 +55,7 @@ class AllocationDemand(NamedTuple):
     """
 
     tasks: int
-    """The number of tasks."""
+    """The number of waiting tasks that need such an allocation."""
     addresses: Sequence[str] = ()
     """The addresses of the machines that can run the tasks, or an empty sequence if the
     engine may choose any machine.
@@ -72,7 +73,9 @@ class SizeTurns:
 
     def __init__(self) -> None:
         self._sizes: dict[AllocationSize, None] = {}
-        """The sizes that are needed. The first has waited longest."""
+        """The sizes of the allocations that tasks need. The first size has waited
+        longest.
+        """
 
     def note_batch(self, size: AllocationSize) -> None:
         """Put *size* behind the other sizes, because a task with an allocation of this
@@ -107,7 +110,7 @@ class SizeTurns:
 
 Submit: TypeAlias = Callable[[Sequence[int], AllocationSize, Sequence[str]], None]
 """A function that requests allocations: it takes their numbers, their size, and the
-addresses of the machines that will do.
+addresses of the machines on which they may begin.
 """
 
 
@@ -192,7 +195,7 @@ class AllocationLedger:
 
         Args:
             slot: The number of the allocation.
-            host: The machine.
+            host: The machine on which it has begun.
             gpus: The names of the GPUs, if the engine has chosen them.
 
         Returns:
@@ -209,7 +212,7 @@ class AllocationLedger:
         return self._requests.pop(slot, None) is not None
 
     def withdraw_all(self) -> None:
-        """Withdraw all requests."""
+        """Withdraw all requests for allocations."""
         for slot in list(self._requests):
             self._cancel(slot)
 
@@ -233,7 +236,7 @@ class AllocationLedger:
         size: AllocationSize,
         number: int,
     ) -> None:
-        """Withdraw the newest requests of one size."""
+        """Withdraw the newest requests for allocations of one size."""
         slots = [slot for slot, other in self._requests.items() if other == size]
         for slot in slots[-number:]:
             self._cancel(slot)
@@ -267,7 +270,7 @@ class AllocationLedger:
         those whose turn has ended.
 
         Args:
-            host: The machine.
+            host: The machine with the allocations.
             missing: The number of tasks that wait for allocations, by size. The free
                 allocations of the machine are subtracted from it.
         """
@@ -310,7 +313,7 @@ class AllocationLedger:
         idle worker processes that may have allocated memory on them.
 
         Args:
-            host: The machine.
+            host: The machine that holds the allocation.
             slot: The number of the allocation.
             delay: The seconds after which worker processes are stopped, unless the same
                 GPUs are allocated to this coordinator again.

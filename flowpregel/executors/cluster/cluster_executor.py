@@ -1,4 +1,6 @@
-"""The executor on the machines of an engine, for runs and for plain functions."""
+"""The executor on the machines of an engine, for runs, and for functions that are not
+tasks.
+"""
 
 from __future__ import annotations
 

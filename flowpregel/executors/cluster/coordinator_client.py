@@ -76,16 +76,16 @@ class CoordinatorClient:
         batch.
         """
         self.slots: int = 0
-        """The number of slots that the coordinator has here: the number of tasks that
-        may run at once.
+        """The number of slots that the coordinator has on this machine: the number of
+        tasks that may run at once.
         """
         self._held_slots: dict[int, Future[None]] = {}
         """The futures that the engine's tasks for slots wait for, by the number of the
         slot. Each is done when its slot is released.
         """
         self.early_cancels: dict[str, bool] = {}
-        """The tasks that were cancelled before they arrived here, each with True if it
-        must be stopped even if it runs.
+        """The tasks that were cancelled before they arrived on this machine, each with
+        True if it must be stopped even if it runs.
         """
         self.paused: list[WorkerProcess] = []
         """The workers from which nothing is read for now, because too many frames
@@ -227,7 +227,7 @@ class CoordinatorClient:
             epoch: The epoch of the client from which the coordinator has received these
                 frames.
             received: The number of frames that the coordinator has received so far.
-                They are dropped here.
+                This client drops them.
             wants_frames: False if the coordinator polls only to show that it is alive.
         """
         self.last_poll = time.monotonic()

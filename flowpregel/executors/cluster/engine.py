@@ -80,7 +80,7 @@ class ClusterEngine(ABC):
 
         Args:
             address: The machine's address.
-            packed: The batch.
+            packed: The batch of tasks, as bytes.
             buffers: The engine's handles of the batch's large buffers, by key.
         """
 

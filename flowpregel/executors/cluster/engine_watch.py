@@ -81,7 +81,7 @@ class EngineWatch:
         self._answered_at = self.clock.now
         self._had_machine_at = self.clock.now
         self.is_done = False
-        """True if the OS thread should end."""
+        """True if the OS thread that requests the list of machines should end."""
 
     @property
     def size(self) -> int:
@@ -89,7 +89,7 @@ class EngineWatch:
         return sum((self._answer or {}).values())
 
     def start(self) -> None:
-        """Start the OS thread."""
+        """Start the OS thread that requests the list of machines again and again."""
         thread = threading.Thread(
             target=self._keep_asking,
             name="flowpregel-machines",

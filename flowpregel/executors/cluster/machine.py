@@ -271,10 +271,10 @@ class RemotePoolHost(ProcessExecutor):
         Args:
             name: The coordinator's name.
             packed: The pickle of: the id of the batch, the number of the coordinator's
-                slots here, the packed code of the tasks by digest, and an order for
-                each task. An order has the number in the batch, name, depth, timeout,
-                resources, names of the GPUs if the engine has chosen them, contexts,
-                digest of the code, and body.
+                slots on this machine, the packed code of the tasks by digest, and an
+                order for each task. An order has the number in the batch, name, depth,
+                timeout, resources, names of the GPUs if the engine has chosen them,
+                contexts, digest of the code, and body.
             keys: The keys of *buffers*.
             buffers: The large buffers that the tasks need.
         """
@@ -340,7 +340,7 @@ class RemotePoolHost(ProcessExecutor):
         digest: bytes,
         codes: Mapping[bytes, bytes],
     ) -> NodeCode:
-        """Return the packed code with this digest, from the cache or else from
+        """Return the packed code with the digest *digest*, from the cache or else from
         *codes*.
         """
         code = self._codes.get(digest)

@@ -49,7 +49,7 @@ class MachineCalls:
         Args:
             callback: A function that is called with the future on the I/O thread when
                 the future is done.
-            method: The method.
+            method: The method of the engine.
             args: The arguments of the method.
         """
         try:
@@ -127,7 +127,7 @@ class MachineCalls:
         loop.
 
         Args:
-            host: The machine.
+            host: The machine that was polled.
             poll: The poll that was answered, or has failed.
             commands: The commands that were sent with the poll, if the machine may have
                 missed them. They are sent again.

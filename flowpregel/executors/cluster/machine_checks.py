@@ -35,13 +35,15 @@ reported.
 
 
 class InspectedMachine(NamedTuple):
-    """The answers of a machine."""
+    """The answers of one machine, from which its checks are made."""
 
     greeting: Greeting
     contents: Contents | None
     """The packages and modules of the machine, or None if it gets no tasks."""
     clock: float
-    """The seconds by which the machine's clock is ahead of this one."""
+    """The seconds by which the machine's clock is ahead of the clock of this
+    machine.
+    """
 
 
 class MachineInspection:
@@ -69,7 +71,7 @@ class MachineInspection:
         self._asked_at = 0.0
 
     def begin(self) -> None:
-        """Request the handshake."""
+        """Request the handshake of the machine."""
         host = self._pool.hosts.get(self.address)
         if host is not None:
             # Because of `is_used`, the machine gets a message when the pool closes, so

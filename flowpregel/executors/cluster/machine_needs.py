@@ -15,7 +15,7 @@ def amounts_on(needs: Needs, totals: Mapping[str, float]) -> dict[str, float]:
     machine.
 
     Args:
-        needs: The needs.
+        needs: The resources that the task needs.
         totals: The amounts that the machine has. They are the limit for an estimate of
             the memory, and for the CPUs of a task that must run alone.
     """
@@ -35,10 +35,11 @@ def shortage(
     totals: Mapping[str, float],
     available: Mapping[str, float],
 ) -> dict[str, float]:
-    """Return how much of each resource a task with *needs* lacks on a machine, by name.
+    """Return how much of each resource a task with *needs* lacks on a machine, by the
+    name of the resource.
 
     Args:
-        needs: The needs.
+        needs: The resources that the task needs.
         totals: The amounts that the machine has.
         available: The amounts that are available.
     """
@@ -76,8 +77,8 @@ def allocation_size(
     takes the estimate into account.
 
     Args:
-        hosts: The machines.
-        needs: The needs.
+        hosts: The machines of the cluster.
+        needs: The resources that the task needs.
     """
     amounts = needs.amounts if needs else {}
     gpus = int(amounts.get("gpus", 0))

@@ -102,7 +102,7 @@ def order_of(host: RemoteHost, task: InFlight) -> tuple[Any, ...]:
 
     Args:
         host: The machine that gets the batch.
-        task: The task.
+        task: The task, which is in the batch.
     """
     planned = task.job.task
     return (
@@ -122,7 +122,7 @@ class FreeMachine:
     """The resources of a machine that are not assigned yet.
 
     Args:
-        host: The machine.
+        host: The machine, with the batches that it already has.
     """
 
     def __init__(self, host: RemoteHost) -> None:
@@ -176,7 +176,7 @@ class FreeMachines:
     """The resources of all machines that are not assigned yet.
 
     Args:
-        hosts: The machines.
+        hosts: The machines of the cluster.
         loads: The loads, as `loads_of` returns them.
         limits: The amounts of the limits and rates.
     """
@@ -290,11 +290,12 @@ def _load_of(machine: FreeMachine) -> float:
 
 
 def loads_of(hosts: RemoteHosts) -> list[WorkerLoad]:
-    """Return the loads that `place` gets: one for each batch, and then an idle one for
-    each machine, which stands for that machine's next batch.
+    """Return the loads (see `WorkerLoad`) that `place` gets: one for each batch on a
+    machine, and then an idle one for each machine, which stands for the next batch of
+    that machine.
 
     Args:
-        hosts: The machines.
+        hosts: The machines of the cluster.
     """
     loads: list[WorkerLoad] = []
     for host in hosts.values():
@@ -315,7 +316,7 @@ def place(
     can start now.
 
     Args:
-        hosts: The machines.
+        hosts: The machines of the cluster.
         queue: The tasks that wait.
         loads: The loads, as `loads_of` returns them. The batch is assigned to one of
             the idle loads at the end, which stand for the machines.
@@ -386,7 +387,7 @@ class HostPlacement:
 
     Args:
         queue: The tasks that wait.
-        hosts: The machines.
+        hosts: The machines of the cluster.
         ledger: The ledger of the limits and rates, and of the tasks that take them.
         timeout: Seconds for which a task waits that no machine can run, if the engine
             may get further machines.
@@ -495,10 +496,10 @@ class HostPlacement:
         now: float,
         can_grow: bool,
     ) -> None:
-        """End the tasks that no machine can run with an error.
+        """End, with an error, the tasks that no machine can run.
 
         Args:
-            now: The present time.
+            now: The present time on the clock of the `EngineWatch`.
             can_grow: True if the engine may get further machines.
         """
         if not self._ledger.count:
@@ -558,8 +559,8 @@ class HostPlacement:
         )
 
     def _limit_users(self, needs: Needs) -> int:
-        """Return how many batches hold a slot of the limits in *needs*, for the limit
-        with the most.
+        """Count the batches that hold a slot of each limit in *needs*, and return the
+        greatest count.
         """
         names = needs.amounts.keys() - {*OF_THE_MACHINE}
         users = Counter[str]()

@@ -41,9 +41,13 @@ from flowpregel.executors.processes.wire.serialization import BufferRef
 from flowpregel.executors.processes.wire.shared_memory import Arena, origin_of
 
 _BATCH_SECONDS: Final = 0.2
-"""Seconds for which a batch of tasks should keep a slot of a machine busy."""
+"""Seconds for which a batch of tasks should keep a slot (the permission to run one
+task) of a machine busy.
+"""
 _LEAST_SECONDS: Final = 0.02
-"""Seconds of work that are too little to be divided among machines."""
+"""Seconds of work up to which a batch may take more than its fair share of the waiting
+tasks, because it does not pay to divide such short work among machines.
+"""
 _AHEAD: Final = 1.0
 """The greatest expected duration, in seconds, of tasks that are sent to a machine ahead
 of time, before a slot there is free.
@@ -141,7 +145,7 @@ class Buffers(Arena):
                 buffer.handle = None
 
     def release(self, ref_ids: Iterable[int]) -> None:
-        """Drop the references of one task."""
+        """Drop the references of one task to its buffers."""
         for ref_id in ref_ids:
             self._shared.pop(ref_id, None)
 
@@ -152,7 +156,7 @@ class RemoteBuffer:
 
     key: int
     handle: Any = None
-    """The engine's handle, or None until the engine has the buffer."""
+    """The engine's handle of the buffer, or None until the engine has the buffer."""
 
 
 @dataclass(slots=True)
@@ -166,7 +170,7 @@ class Inbox:
     epoch, and its frames are counted from zero.
     """
     received: int = 0
-    """The number of frames of this epoch that were received."""
+    """The number of frames that were received since the epoch began."""
     is_paused: bool = False
     """True if no more frames are requested for now, because a run has not processed the
     earlier ones yet.
@@ -183,7 +187,7 @@ class Inbox:
         Args:
             epoch: The epoch of the frames.
             first: The number of frames that came before the first of *frames*.
-            frames: The frames.
+            frames: The frames of one answer, some of which may have come before.
         """
         if epoch != self.epoch:
             self.epoch = epoch
@@ -255,8 +259,8 @@ class RemoteHost:
     worker processes.
     """
     last_seen: float = 0.0
-    """The time of the machine's last answer, or at which it got the oldest present
-    batch, on the clock of the `EngineWatch`.
+    """The time of the machine's last answer, or, if that is later, the time at which it
+    got a batch while it had none. The `EngineWatch` has the clock for these times.
     """
     report: MachineReport = field(default_factory=lambda: MachineReport())
     refusal: str | None = None
@@ -356,7 +360,7 @@ class RemoteHost:
         self.report.amounts = greeting.amounts
 
     def note_begun(self, batch_ids: Iterable[int]) -> None:
-        """Record that the machine has received these batches.
+        """Record that the machine has received some batches.
 
         Args:
             batch_ids: The ids of the batches. Some of them may have ended.
@@ -442,7 +446,8 @@ class RemoteHost:
 
 
 class RemoteHosts(dict[str, RemoteHost]):
-    """The machines by address, and the decisions about them.
+    """The machines of a cluster by address, and the decisions about which gets the next
+    tasks, and how many.
 
     Args:
         booked: The names of the resources whose use the engine itself tracks on
@@ -593,7 +598,9 @@ class RemoteBatch:
         self.id = id
         self.remote_host = host
         self.tasks: dict[int, InFlight] = dict(enumerate(tasks))
-        """The tasks of the batch that have not ended, by the number in frames."""
+        """The tasks of the batch that have not ended, by the number that identifies
+        each of them in frames (messages).
+        """
         for number, task in self.tasks.items():
             task.execution = Execution(self, number)
         self.slot_count: int = _slot_count_of(tasks, host)
@@ -652,8 +659,8 @@ class RemoteBatch:
     @property
     def is_waiting(self) -> bool:
         """True if a task of the batch waits for its calls."""
-        # This is asked in each turn of the loop, so a batch of many tasks without calls
-        # must not be searched.
+        # This property is read in each turn of the loop. So only the tasks that have
+        # made calls are checked, not all tasks of the batch.
         for number in self.callers:
             task = self.tasks.get(number)
             if task is not None and task.execution.calls:
@@ -680,7 +687,7 @@ class RemoteBatch:
         return self.has_begun or (self.delivery is not None and self.delivery.done())
 
     def cancel(self) -> None:
-        """Cancel the delivery by the engine, if it has begun."""
+        """Cancel the delivery of the batch by the engine, if the delivery has begun."""
         if self.delivery is not None:
             self.delivery.cancel()
 

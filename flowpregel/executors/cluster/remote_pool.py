@@ -163,7 +163,7 @@ class RemotePool(ClusterEngine, TaskPool):
 
         Args:
             slot: The number of the slot. If it was released, this call does nothing.
-            error: The reason.
+            error: The error with which the slot has ended.
         """
         self.loop.call(partial(self._slots.end, slot, error))
 
@@ -483,7 +483,7 @@ class RemotePool(ClusterEngine, TaskPool):
         """End *task*: post its end to its run.
 
         Args:
-            task: The task.
+            task: The task to end.
             outcome: The outcome of the task.
             details: The span of the attempt and further details, as `TaskPool.finish`
                 takes them.

@@ -73,18 +73,20 @@ class ShippingEncoder(JobEncoder):
         self._codes = PackedCodes()
         self._sent_with: WeakKeyDictionary[NodeCode, frozenset[str]]
         self._sent_with = WeakKeyDictionary()
-        """The modules whose code was packed by value, by the packed code that contains
-        it.
+        """The modules whose code was packed by value. The key is the packed code that
+        contains theirs.
         """
         self.code_of = self._code_by_value
 
     def ship(self, *names: str) -> None:
-        """Send the code of these modules and packages by value from now on."""
+        """Send the code of some modules and packages by value from now on."""
         with self._lock:
             self._modules |= set(names)
 
     def by_value(self) -> AbstractContextManager[None]:
-        """Return a context in which the code of these modules is packed by value."""
+        """Return a context in which the code of the shipped modules is packed by
+        value.
+        """
         return send_by_value(self._modules)
 
     def encode(
@@ -99,9 +101,9 @@ class ShippingEncoder(JobEncoder):
         with send_by_value(modules):
             task = super().encode(job, mailbox)
             if job.task.code is not None:
-                # A plain function was packed before it was known which pool would run
-                # it. So its packed code lacks the shipped modules, and is packed again
-                # here.
+                # A function that is not a task, passed to `submit`, was packed before
+                # it was known which pool would run it. So its packed code lacks the
+                # shipped modules, and is packed again here.
                 task.code = self._code_by_value(job.task.node)
             return task
 
@@ -133,7 +135,7 @@ class ShippingEncoder(JobEncoder):
         the error with which the task fails.
 
         Args:
-            task: The task.
+            task: The task that the machine could not unpickle.
             module: The name of the module.
         """
         try:

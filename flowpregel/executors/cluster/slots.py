@@ -161,7 +161,7 @@ class SlotLedger:
         machine.
 
         Args:
-            slot: The slot.
+            slot: The number of the slot or allocation.
             address: The machine's address.
             gpus: The names of the GPUs of an allocation, if the engine has chosen them.
         """
@@ -190,7 +190,7 @@ class SlotLedger:
         released.
 
         Args:
-            slot: The slot.
+            slot: The number of the slot.
             error: The error with which the engine has ended the slot.
         """
         for host in self._hosts.values():
@@ -317,7 +317,7 @@ class SlotLedger:
         self,
         surplus: int,
     ) -> None:
-        """Withdraw the *surplus* newest requests."""
+        """Withdraw the newest requests for slots. *surplus* is their number."""
         for _ in range(surplus):
             slot, _ = self._requests.popitem()
             self._give_back(
@@ -347,8 +347,8 @@ class SlotLedger:
         release of slots that no task needs.
         """
         slots = host.slots
-        # Tasks that wait for their calls are not counted as busy here. They must not
-        # keep slots whose turn has ended, because their calls may need these slots.
+        # Tasks that wait for their calls are not counted as busy. They must not keep
+        # slots whose turn has ended, because their calls may need these slots.
         free = slots.count - host.busy_slots
         if free > 0 and slots.leaving:
             self._renew()

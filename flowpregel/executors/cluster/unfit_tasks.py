@@ -18,7 +18,7 @@ class UnfitTasks:
     """The waiting tasks that no machine could run, even if it ran nothing else.
 
     Args:
-        hosts: The machines.
+        hosts: The machines of the cluster.
         timeout: Seconds for which such tasks wait while there may be another machine.
     """
 
@@ -45,7 +45,7 @@ class UnfitTasks:
 
         Args:
             queue: The tasks that wait.
-            now: The present time.
+            now: The present time on the clock of the `EngineWatch`.
             can_grow: True if the engine may get further machines.
         """
         before = self._since
@@ -61,7 +61,7 @@ class UnfitTasks:
                 yield task
 
     def _needs_among(self, waiting: Iterable[Needs | None]) -> Iterator[Needs]:
-        """Yield those of the *waiting* needs that no machine can meet."""
+        """Yield those needs of waiting tasks (*waiting*) that no machine can meet."""
         # If all machines are refused, the pool ends all tasks with an error that has
         # the reasons.
         if all(host.refusal for host in self._hosts.values()):

@@ -88,7 +88,7 @@ class VersionWarnings:
 
     def _on_answer(self, host: RemoteHost, answer: Future[Sequence[bytes]]) -> None:
         if answer.cancelled() or answer.exception() is not None:
-            return  # The machine is lost. Its polls fail too, and report the loss.
+            return  # The machine is lost. Its polls fail too, and report that.
         contents = read_contents(answer.result()[0])
         differences = package_differences(imported_packages(), contents.packages)
         if differences:

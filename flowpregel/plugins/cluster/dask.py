@@ -368,7 +368,7 @@ class DaskPool(RemotePool):
         the buffer that no client wants, and keeps it. It deletes a task when the last
         client that wants it releases it, so this client wants the task for a moment.
         """
-        with suppress(OSError):  # The scheduler may have ended, too.
+        with suppress(OSError):  # An OSError means that the scheduler has ended.
             await self.client.scheduler.update_data(
                 who_has={key: []},
                 nbytes={},

@@ -41,7 +41,9 @@ _SLOTS: Final = 100_000
 the same time.
 """
 _TOUCH_SECONDS: Final = 0.05
-"""Seconds for which tasks without a CPU occupy several processes at the same time."""
+"""Seconds for which a task occupies one of Ray's processes, so that Ray does not end
+it. Tasks that run at the same time get different processes.
+"""
 _IN_RAY: Final = {"gpus": "num_gpus", "memory": "memory"}
 """The names of flowpregel's resources, each with the name of the option of a Ray
 task.
@@ -51,7 +53,7 @@ _FUNCTION_ID: Final = uuid5(NAMESPACE_URL, "flowpregel-slot")
 """Ray's id for the function that slots execute, which is the same in all programs."""
 
 # A slot occupies a CPU while its process starts, which would take twice the time if the
-# process had to import flowpregel.
+# process had to import flowpregel. So Ray sends the code of slots by value.
 ray.cloudpickle.register_pickle_by_value(ray_slots)
 
 
@@ -204,8 +206,9 @@ class RayPool(RemotePool):
             function = self._slot_function
             if is_client:
                 # In a Ray client, each remote function has a random id, which decides
-                # which waiting program comes first. With a new function for each slot,
-                # it is not always the same program.
+                # which waiting program comes first. A new function for each slot gives
+                # each slot a new id, so that the same program does not always come
+                # first.
                 function = ray.remote(occupy_resources)
             options = dict(resources)
             if addresses:
@@ -377,7 +380,7 @@ def touch_processes(
     """Use idle processes on a machine for a moment, so that Ray does not end them.
 
     Args:
-        functions: The functions to run there, as `touch_functions` returns them.
+        functions: The functions to run, as `touch_functions` returns them.
         address: The machine's address.
         number: The number of processes.
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 TOUCH_EVERY: Final = 0.5
-"""Seconds between two touches of a process: tasks that do nothing. Ray ends a process
+"""Seconds between two touches (tasks that do nothing) of a process. Ray ends a process
 that has been idle for a second.
 """
 MOST_KEPT: Final = 4
@@ -27,14 +27,16 @@ MOST_KEPT: Final = 4
 
 @dataclass(slots=True)
 class _Machine:
-    """The processes on one machine."""
+    """The processes of this program's slots on one machine."""
 
     process_count: int = 0
     """The number of processes to keep: the greatest number of slots that this program
-    has had there at once, or `MOST_KEPT` if that is less.
+    has had on the machine at once, or `MOST_KEPT` if that is less.
     """
     touches: Sequence[Future[Any]] = ()
-    """The last touches."""
+    """The futures of the last touches: tasks that do nothing, so that Ray does not end
+    the processes.
+    """
 
 
 class SlotProcesses:
@@ -76,7 +78,7 @@ class SlotProcesses:
         self._machines: dict[str, _Machine] = {}
         """The machines on which slots have begun, by address."""
         self._has_timer = False
-        """True if the next touches have a time."""
+        """True if a timer is set for the next touches."""
 
     def request(self, slot: int) -> None:
         """Note that *slot* waits for a CPU."""
@@ -112,7 +114,9 @@ class SlotProcesses:
         self._has_timer = True
 
     def _touch_all(self) -> None:
-        """Touch the idle processes on all machines, if a slot waits."""
+        """Run a short task (a touch) in each idle process on all machines, if a slot
+        waits.
+        """
         self._has_timer = False
         if not self._counts[""]:
             return
@@ -125,7 +129,7 @@ class SlotProcesses:
         self._set_timer()
 
     def _touch_on(self, address: str, idle: int) -> None:
-        """Touch the *idle* processes on the machine at *address*."""
+        """Run a touch in each of the *idle* processes on the machine at *address*."""
         machine = self._machines[address]
         try:
             for last in machine.touches:

@@ -109,7 +109,9 @@ def duration_in_seconds(name: str, text: str) -> float:
 
 
 def _memory_of(text: str) -> int:
-    """Return the bytes of an amount of memory. The units K, M, G and T are SLURM's."""
+    """Return an amount of memory in bytes. K, M, G and T are powers of 1024, as for
+    SLURM.
+    """
     suffix = "iB" if text.endswith(("K", "M", "G", "T")) else ""
     try:
         size = bytes_of(text + suffix)
@@ -121,7 +123,7 @@ def _memory_of(text: str) -> int:
 
 
 def _count(name: str, text: str) -> int:
-    """Return a number of CPUs or jobs."""
+    """Return the number of CPUs or jobs in the text of an option."""
     if not text.isascii() or not text.isdigit() or int(text) == 0:
         raise ConfigurationError(f"{name}={text!r}: use a whole number from 1 on")
     return int(text)

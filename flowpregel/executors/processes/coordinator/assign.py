@@ -70,8 +70,8 @@ from the queue.
 Likewise, in every `OLDEST_EVERY`-th turn of a run, its tasks come in order of arrival.
 """
 _MOST_NAMES: Final = 32
-"""The maximum number of lines of a run. The waiting tasks with the same name form a
-line. The limit bounds the cost of a decision if each task has a name of its own.
+"""The maximum number of lines (lists of waiting tasks with the same name) of a run. The
+limit bounds the cost of a decision if each task has a name of its own.
 """
 _OTHERS: Final = ""
 """The name of the one line for the tasks with all further names."""
@@ -237,7 +237,7 @@ them) and by name. Each list (a line) is sorted by id, so in order of arrival.
 """
 _Turn: TypeAlias = tuple[int, InFlight]
 """A turn of a task: the id that determines its position among the turns, and the task.
-After a reordering, this is the id of another task.
+After a reordering, the id may be that of another task.
 """
 _Head: TypeAlias = tuple[int, int, Needs | None, InFlight, Iterator[_Turn]]
 """The next turn among the tasks with the same needs and depth, as an item of a heap:
@@ -542,7 +542,7 @@ class Assignment:
     """The plan of `assign`: the workers to start, and the tasks to send."""
 
     starts: list[WorkerKind] = field(default_factory=list)
-    """The workers to start: the kind of each."""
+    """The workers to start: the kind of each (see `WorkerKind`)."""
     sends: list[tuple[int, list[InFlight]]] = field(default_factory=list)
     """The tasks to send: pairs of a worker's index and the tasks for this worker."""
     lacking: set[str] = field(default_factory=set)

@@ -95,7 +95,7 @@ class PackedCodes:
         """Return the packed code of *node* in its present state.
 
         Args:
-            node: The node.
+            node: The node to pack.
             key: The key of the cache entry, or None for the id of *node*.
 
         Raises:

@@ -1,5 +1,5 @@
-"""`ProcessExecutor`, with which any OS thread runs jobs and plain functions in worker
-processes.
+"""`ProcessExecutor`, with which any OS thread runs jobs (attempts of tasks) and
+ordinary functions in worker processes.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ _THREAD_VARIABLES: Final = (
 
 
 class PoolExecutor(Executor, concurrent.futures.Executor):
-    """An executor that runs jobs, and plain functions, in the workers of a pool.
+    """An executor that runs jobs (attempts of tasks), and functions that are not tasks,
+    in the workers of a pool.
 
     Args:
         pool: The pool, which the first job starts.
@@ -90,7 +91,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         self.room: int | None = room
         self._numbers = count(1)
         self._open: set[PoolFuture] = set()
-        """The futures of the calls of plain functions that have not ended."""
+        """The futures that `submit` has returned and that are not done."""
         self.is_closed: bool = False
         self._is_shut_down = False
         self._lock = threading.Lock()
@@ -297,8 +298,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         future = PoolFuture(partial(self.cancel, job.key, kill=True), self._pool)
         self.start((job,), future)
         self._open.add(future)
-        # The method of the base class is called. The override would pass the callback
-        # to another OS thread, which only callbacks of the user need.
+        # The method of the base class is called, because the override calls the
+        # callback on another OS thread, which is needed only for callbacks of the user.
         Future.add_done_callback(future, self._open.discard)
         return future
 
@@ -405,8 +406,8 @@ def _items_of(chunks: Iterator[list[Result]]) -> Iterator[Result]:
 
 
 class PoolFuture(LazyFuture[Any]):
-    """The future of a call of a plain function in a worker. It is also the mailbox for
-    the events of the call.
+    """The future of a function that `submit` has sent to a worker. It is also the
+    mailbox for the events of the call.
 
     `cancel` stops the function even while it runs. The first OS thread that requests
     the result unpickles it.
@@ -447,8 +448,8 @@ class PoolFuture(LazyFuture[Any]):
             fn(self)
 
     def post(self, *events: Event | UnreadEvent) -> None:
-        """Receive the events of the call, and settle the future when one of them is its
-        end.
+        """Receive the events of the call. When one of them is the end of the call,
+        complete the future.
         """
         for event in events:
             if not isinstance(event, Ended | UnreadEnd):
@@ -488,8 +489,8 @@ def _read_whole(event: Ended | UnreadEnd) -> Outcome:
 
 
 def _returned_by(read: Callable[[], Outcome]) -> tuple[Any, BaseException | None]:
-    """Return the result and the error of a call of a plain function. *read* returns the
-    outcome of the call.
+    """Return the result and the error of a function that was passed to `submit`. *read*
+    returns the outcome of the call.
     """
     match read():
         case Returned(writes):
@@ -619,7 +620,7 @@ def check_limits_scope(scope: object, folder: object) -> None:
     """Check the option ``limits_scope`` of an executor.
 
     Args:
-        scope: The scope.
+        scope: The value of the option.
         folder: The folder of the limits, or None.
 
     Raises:

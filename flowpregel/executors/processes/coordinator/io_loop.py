@@ -1,7 +1,6 @@
 """The I/O thread of a pool: one loop that waits for all events, and handles them.
 
-Of the coordinator's OS threads, the I/O thread alone touches links, workers and the
-queue.
+Of the coordinator's OS threads, the I/O thread alone uses links, workers and the queue.
 
 ::
 
@@ -47,7 +46,7 @@ class Timer:
     cancelled.
 
     Args:
-        loop: The loop.
+        loop: The loop that calls the action.
         action: The action to call.
     """
 
@@ -94,9 +93,9 @@ class IOLoop:
         self.is_started: bool = False
         self._is_finished = self._is_woken = False
         # A pipe wakes the loop, because it takes half the time of a socket pair. The
-        # ends of the pipe are file objects and not plain descriptors: an OS thread may
-        # write to an end after it was closed, and by then the number of the descriptor
-        # may belong to another file.
+        # ends of the pipe are file objects and not descriptors: an OS thread may write
+        # to an end after it was closed, and by then the number of the descriptor may
+        # belong to another file.
         wake_read, wake_write = os.pipe()
         self._wake_read = open(wake_read, "rb", buffering=0)  # noqa: SIM115
         self._wake_write = open(wake_write, "wb", buffering=0)  # noqa: SIM115

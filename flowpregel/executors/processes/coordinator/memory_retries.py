@@ -22,8 +22,9 @@ from flowpregel.executors.processes.coordinator.assign import InFlight, Needs
 from flowpregel.executors.unread import UnreadEvent
 
 _MOST_NOTED: Final = 1024
-"""The maximum number of such attempts that a pool remembers. The limit is there for the
-attempts of runs that have ended, because no next attempt arrives for them.
+"""The maximum number of attempts that ran out of memory and that a pool remembers. The
+limit is for the attempts of runs that have ended, because no next attempt arrives for
+them.
 """
 
 
@@ -32,7 +33,7 @@ def memory_policy(task: Task) -> Literal["alone"] | float | None:
     or None.
 
     Args:
-        task: The task.
+        task: The task with the retry policies.
     """
     for policy in task.node.retry:
         if policy.on_memory is not None:
@@ -75,7 +76,7 @@ class MemoryRetries:
         """Note that the attempt of *task* ran out of memory.
 
         Args:
-            task: The task.
+            task: The task of the attempt.
             peak: The peak memory of the worker in bytes, or 0 if it is unknown.
         """
         planned = task.job.task
@@ -95,7 +96,7 @@ class MemoryRetries:
         If it did not, return *needs*, the object that all calls of the task share.
 
         Args:
-            task: The task.
+            task: The task whose next attempt has arrived.
             needs: The needs of the task's other calls.
         """
         planned = task.job.task

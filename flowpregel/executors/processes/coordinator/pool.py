@@ -111,8 +111,8 @@ class Pool(TaskPool):
         self._numbers = count(1)
         self._batch = LARGEST_BATCH
         if settings.worker_max_tasks is not None or settings.worker_max_rss is not None:
-            # Tasks are sent one by one, because the worker may have to be replaced
-            # after each task.
+            # Tasks are sent one by one, so that the worker can be replaced after each
+            # of them.
             self._batch = 1
         self._keep = 0
         """The number of workers that the pool keeps running even if no task waits."""
@@ -380,8 +380,8 @@ class Pool(TaskPool):
             worker.stop()
 
     def _on_refused(self, worker: WorkerProcess, frame: Frame) -> None:
-        """Queue a task again that *worker* has refused, because it was spoiled when the
-        task arrived.
+        """Queue a task again that *worker* has refused, because an earlier task had
+        irreversibly changed the worker's process (the worker was spoiled).
         """
         task = worker.tasks.get(frame.number)
         if task is not None:
@@ -667,7 +667,9 @@ class Pool(TaskPool):
             self.loop.call_at(end, partial(worker.kill, CLOSED))
 
     def release(self) -> None:
-        """Release the remaining resources, after the I/O thread has ended."""
+        """Release the remaining resources of the pool, after the I/O thread has
+        ended.
+        """
         super().release()
         self._guard.close()
 

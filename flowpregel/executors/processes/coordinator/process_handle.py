@@ -140,7 +140,7 @@ class WorkerConnections:
         return [number for (number,) in protocol.TOKEN.iter_unpack(tokens)]
 
     def close(self) -> None:
-        """Close the coordinator's ends."""
+        """Close the coordinator's ends of the connections."""
         # Other OS threads may still call `running_number`, so bytes of zeros replace
         # the closed memory.
         self.status = _NO_STATUS
@@ -263,8 +263,8 @@ def set_nice(pid: int, nice: int) -> None:
     allowed.
 
     Args:
-        pid: The process.
-        nice: The nice value.
+        pid: The id of the process.
+        nice: The nice value, as `os.setpriority` takes it.
     """
     for thread in _linux.list_proc(f"{pid}/task") or [str(pid)]:
         with contextlib.suppress(OSError):

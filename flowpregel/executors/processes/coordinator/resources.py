@@ -286,7 +286,7 @@ class ResourceLedger:
         """End *task* with an error, because it can never get the resource *name*.
 
         Args:
-            task: The task.
+            task: The task to end.
             name: The name under which this ledger records the resource.
             holders: The names of the tasks that hold the resource.
         """
@@ -325,7 +325,8 @@ class ResourceLedger:
         if resources.cpus is not None:
             threads = max(1, int(resources.cpus))
         if threads == self._settings.share:
-            # Any worker has this number of threads, so the task needs no special one.
+            # Any worker has this number of threads, so the task needs no special
+            # worker.
             threads = None
         rate = None
         # If the calls have different costs (``cost=``), the run itself keeps to the
@@ -420,7 +421,7 @@ class ResourceLedger:
         """Use the new settings of the pool from now on.
 
         Args:
-            settings: The settings.
+            settings: The new settings.
         """
         self._settings = settings
         self.memory_retries.totals = settings.amounts
@@ -471,7 +472,8 @@ class ResourceLedger:
         if peak is None:
             peak = peak_of(task.execution.worker.pid)
         amounts = task.needs.amounts
-        # A larger amount than the pool has could never be claimed.
+        # The estimate is limited to what the pool has, because a task could never get
+        # more.
         used = min(peak, self._settings.amounts["memory"])
         amounts["memory"] = max(used, amounts.get("memory", 0))
 

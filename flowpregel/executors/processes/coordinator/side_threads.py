@@ -51,8 +51,8 @@ _AT_EXIT: Final = 5.0
 
 
 class SideThread:
-    """An OS thread that calls functions (actions) one after another. The first one
-    starts it.
+    """An OS thread that calls functions (actions) one after another. It is started when
+    the first action is queued.
 
     Args:
         name: The name of the OS thread.
@@ -142,7 +142,7 @@ class Unwritten:
     def __init__(self, resume: Action) -> None:
         self.resume = resume
         self.size: int = 0
-        """The size of the output, in bytes."""
+        """The size of the unwritten output, in bytes."""
         self.is_full: bool = False
         """True if there is too much unwritten output, so that nothing is read from the
         worker.
@@ -278,7 +278,7 @@ class OutputThread:
         is done on the output thread.
 
         Args:
-            text: The notice.
+            text: The text of the notice.
             started_at: The line of the user's code to which the notice refers, or None
                 if it is unknown.
         """
@@ -305,5 +305,5 @@ def _post(mailbox: Mailbox, events: list[Any]) -> None:
     try:
         event = events.pop()
     except IndexError:
-        return  # Another OS thread has taken the event first.
+        return  # Another OS thread has taken the event, and posts it.
     mailbox.post(event)

@@ -74,8 +74,8 @@ _TRY_AGAIN: Final = 1 << 20
 a worker that it could not pause before.
 """
 _DROPPED_AFTER: Final = 0.05
-"""Seconds after the end of a task at which the pool drops all tasks that have ended
-since, together.
+"""Seconds after the end of a task at which the pool drops this task, together with all
+tasks that have ended in that time.
 """
 
 
@@ -100,8 +100,8 @@ class TaskPool(ABC):
         self.loop: IOLoop = IOLoop(self._dispatch, self._log_error)
         self.output: OutputThread = OutputThread(self.loop)
         self.callbacks: SideThread = SideThread("flowpregel-callbacks")
-        """The OS thread for the callbacks that users have added to the futures of plain
-        functions.
+        """The OS thread for the callbacks that users have added to the futures of
+        `submit`.
         """
         self._dropping = SideThread("flowpregel-dropping")
         """The OS thread that frees the inputs of tasks."""
@@ -162,7 +162,7 @@ class TaskPool(ABC):
         Each is sent as soon as a worker is free for it.
 
         Args:
-            tasks: The tasks.
+            tasks: The pool's records of the tasks.
             mailbox: The receiver of the events of the run.
         """
         for task in tasks:
@@ -266,7 +266,7 @@ class TaskPool(ABC):
         """End *task*, unless it has ended: free its resources, and post its end.
 
         Args:
-            task: The task.
+            task: The task to end.
             outcome: The outcome of the task.
             span: The span of the attempt, or None if it did not run.
             caught: The ids of the calls whose failures the task has seen, or None if
@@ -276,9 +276,10 @@ class TaskPool(ABC):
             return
         if task.needs is not None:
             self.resources.end(task)
-        # An error is never regarded as plain, because reading it may run user code. If
-        # the worker died, `UnreadEnd.read` adds the call's arguments to the message of
-        # the error, and they may have to be unpickled.
+        # The end of a failed task is never marked as plain (readable without user
+        # code), because reading an error may run user code. If the worker died,
+        # `UnreadEnd.read` adds the call's arguments to the message of the error, and
+        # they may have to be unpickled.
         if isinstance(outcome, messages.PackedOutcome):
             is_plain = outcome.is_plain
         else:
@@ -393,7 +394,9 @@ class TaskPool(ABC):
         """End all tasks and workers, and in the end the I/O thread."""
 
     def release(self) -> None:
-        """Release the remaining resources, after the I/O thread has ended."""
+        """Release the remaining resources of the pool, after the I/O thread has
+        ended.
+        """
         self._store_threads.close()
         self.output.close()
         self.callbacks.close()
@@ -482,8 +485,8 @@ class TaskPool(ABC):
         self._events[task.mailbox].append(UnreadCall(task, frame.body, refuse, decode))
 
     def _refusal_of(self, task: InFlight) -> Action:
-        """Return a function that ends *task* if its present worker still has it then.
-        Any OS thread may call the function.
+        """Return a function that ends *task* if the worker that has the task now still
+        has it when the function is called. Any OS thread may call the function.
         """
         refuse = partial(self.refuse, task, task.execution.worker)
         return partial(self.loop.call, refuse)
@@ -529,7 +532,7 @@ class TaskPool(ABC):
         """Answer a request of *task*, on one of the OS threads for requests.
 
         Args:
-            task: The task.
+            task: The task that made the request.
             frame: The frame of the request.
             result_of: A function that takes the task's job and the content of the
                 request, and returns the result.

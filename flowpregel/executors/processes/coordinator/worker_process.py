@@ -243,7 +243,7 @@ class WorkerProcess:
     # ------------------------------------------------ tasks of the worker
 
     def load(self, now: float) -> WorkerLoad:
-        """Return the worker's load for `assign`."""
+        """Return the load of the worker (its state and tasks), as `assign` needs it."""
         if not self.tasks:
             return WorkerLoad(self.state, inf, self.kind)
         last = next(reversed(self.tasks.values()))

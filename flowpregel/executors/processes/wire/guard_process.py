@@ -150,7 +150,7 @@ def start_time_in(fields: list[bytes]) -> float:
 
 def guard(coordinator: int) -> None:
     """Keep a list of the workers of *coordinator*, a pid, until it ends or closes its
-    pool. Then kill those that are left, and what they have started.
+    pool. Then kill the remaining workers, and the processes that they have started.
     """
     workers: dict[int, bytes] = {}
     watched = [0]

@@ -64,8 +64,8 @@ _step_values: Final = attrgetter(
 # ------------------------------------------------ jobs
 
 AskStore: TypeAlias = Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
-"""A function that calls the method with a given name of the run's store, with these
-arguments, and returns the result.
+"""A function that takes the name of a method of the run's store, and arguments. It
+calls the method with these arguments, and returns the result.
 """
 
 

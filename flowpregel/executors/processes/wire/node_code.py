@@ -90,7 +90,7 @@ def pack_node(node: Node, *, called: bool = False) -> bytes:
     """Return *node*, pickled.
 
     Args:
-        node: The node.
+        node: The node to pickle.
         called: True to pickle the whole node, as the run needs it for a call. False to
             pickle only the part that a worker needs to execute it.
 
@@ -152,7 +152,7 @@ def _refuse_unfinished_module(node: Node) -> None:
 
 def references_of(node: Node) -> References | None:
     """Return the `References` of the user's code in *node*: the objects that it refers
-    to. Return None if parts of it can change in a way that they do not show.
+    to. Return None if a part of the code can change although these references do not.
     """
     return References.of(
         (node.steps, node.writers, node.graph, node.mapper, node.retry, node.cache)

@@ -39,8 +39,8 @@ ANSWER: Final = 3
 state, or a request for channels.
 """
 FREED: Final = 4
-"""The coordinator no longer reads these buffers in the worker's shared memory. The body
-has their ids.
+"""The coordinator no longer reads some buffers in the worker's shared memory. The body
+has the ids of these buffers.
 """
 STOP: Final = 5
 """The command to exit all entered contexts, and to end the process. No more tasks
@@ -69,8 +69,8 @@ LOGGED: Final = 38
 PRINTED: Final = 39
 """Text for stdout or stderr from task *number*."""
 RETURNED: Final = 40
-"""The worker no longer reads these buffers in the coordinator's shared memory. The body
-has their ids.
+"""The worker no longer reads some buffers in the coordinator's shared memory. The body
+has the ids of these buffers.
 """
 FAILED: Final = 41
 """The worker could not start. The body is the packed error."""
@@ -211,8 +211,8 @@ class PoolSettings:
     share: int = 0
     """The number of OS threads that numeric libraries may start in a worker."""
     capped: tuple[str, ...] = ()
-    """The names of the environment variables that set the number of these OS threads,
-    without those that the user has set.
+    """The names of the environment variables that limit the OS threads of numeric
+    libraries, without those that the user has set.
     """
 
 

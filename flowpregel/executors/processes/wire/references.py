@@ -294,8 +294,8 @@ class _Search:
     def _visit_function(self, function: types.FunctionType) -> None:
         if found_by_name(function) or wrapper_of(function) is not None:
             return
-        # A function that is pickled by value is pickled by cloudpickle, so this import
-        # costs nothing.
+        # A function that is pickled by value is pickled by cloudpickle, so cloudpickle
+        # will be imported in any case.
         from cloudpickle.cloudpickle import _extract_code_globals  # noqa: PLC0415
 
         # `_parts_of_function` reads the function's ``__dict__`` too, so the search need

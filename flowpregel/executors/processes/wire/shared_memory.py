@@ -46,7 +46,9 @@ of them to become free, before it creates a new one. A single segment that is la
 than this is not reused for other buffers.
 """
 _PATIENCE: Final = 0.05
-"""The maximum number of seconds for this wait."""
+"""The maximum number of seconds for which an arena waits for a free segment (see
+`MUCH`).
+"""
 _RETRY_EVERY: Final = 0.002
 _FEWEST_SEGMENTS, _MOST_SEGMENTS = 4, 256
 _POPULATE_READ: Final = 22
@@ -58,11 +60,11 @@ read only a part of a larger buffer.
 _PAGE_ENTRY: Final = 8
 """The size, in bytes, of the entry of a page in ``/proc/self/pagemap``."""
 _PAGE_EXISTS: Final = 0xC0
-"""The flags, in the last byte of this entry, that the page is in memory or swapped
+"""The flags, in the last byte of a page's entry, that the page is in memory or swapped
 out.
 """
 _PAGE_OF_FILE: Final = 0x20
-"""The flag, in the same byte, that the page belongs to a file."""
+"""The flag, in the last byte of a page's entry, that the page belongs to a file."""
 _KEPT: Final = 256 << 20
 """The total size, in bytes, of the unused mappings that a reader keeps for reuse."""
 

@@ -34,7 +34,8 @@ between the two would send some bytes twice.
 
 **Both ends end.** If the coordinator is gone, the socket is at its end: frames are
 dropped from then on, and ``next`` returns None. A task may make the socket
-non-blocking, because it inherits the descriptor; that is undone when it is noticed.
+non-blocking, because it inherits the descriptor; the link makes the socket blocking
+again when it notices that.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Answer(CallFuture[Any], LazyFuture[Any]):
             return
         if not outcome.is_failure and self._open_calls is not None:
             self._open_calls.discard(self)
-        # If the task was stopped, this future is already settled, so the answer is
+        # If the task was stopped, this future is already done, so the answer is
         # dropped.
         with contextlib.suppress(InvalidStateError):
             read = partial(self._answer_in, outcome)
@@ -105,8 +106,8 @@ class Answer(CallFuture[Any], LazyFuture[Any]):
         try:
             settled.settle(packed.read())
             self.items: ItemOutcomes | None = settled.items
-            # Some outcomes leave `settled` pending. With the timeout 0, this raises an
-            # error instead of waiting forever.
+            # Some outcomes leave the future `settled` pending. With the timeout 0, the
+            # next line then raises an error instead of waiting forever.
             error = settled.exception(0)
         except Exception as problem:  # noqa: BLE001 - the caller gets it
             error = problem

@@ -75,8 +75,8 @@ def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
     faulthandler.enable(file=2, all_threads=True)
     import multiprocessing  # noqa: PLC0415 - loaded by loky anyway
 
-    # multiprocessing's start method is set to "spawn". With loky's, pools that tasks
-    # make would restart their workers without end.
+    # multiprocessing's start method is set to "spawn". With loky's start method, pools
+    # that tasks make would restart their workers without end.
     multiprocessing.set_start_method("spawn", force=True)
     part_from_trackers()
 
@@ -152,7 +152,7 @@ def part_from_trackers() -> None:
     that this process shares no open file description with other processes. Child
     processes do not inherit the new descriptors.
 
-    Every process of the program writes to these pipes. If a task made a shared one
+    Every process of the program writes to these pipes. If a task made a shared pipe
     non-blocking, it would be non-blocking for the whole program.
     """
     # In a worker, loky has already imported both modules. `import flowpregel` must not

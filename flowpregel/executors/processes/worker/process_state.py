@@ -179,7 +179,9 @@ class ProcessState:
             self._restore_handlers(handlers)
 
     def _restore_handlers(self, handlers: list[Any]) -> None:
-        """Restore each signal handler that *handlers*, the present ones, lack."""
+        """Restore each recorded signal handler that a task has replaced. *handlers* are
+        the present handlers.
+        """
         for number, handler, before in zip(
             _NUMBERS, handlers, self._handlers, strict=True
         ):
@@ -202,7 +204,7 @@ class ProcessState:
         """
         if not faulthandler.is_enabled():
             faulthandler.enable(file=2, all_threads=True)
-        # `try` costs no time here, and `suppress` more than a system call.
+        # `try` costs no time here, and `suppress` would cost more than a system call.
         try:
             if self._read() == self._before and not self._has_lost_handler:
                 return ""
@@ -230,8 +232,8 @@ class ProcessState:
     def _read(self) -> tuple[Any, ...]:
         """Read the fields of `_Now`, in their order.
 
-        Since this is called after each task, it is one function and returns a plain
-        tuple. Creating a `_Now` takes as long as five system calls.
+        Since this is called after each task, it is one function and returns a tuple. To
+        create a `_Now` would take as long as five system calls.
         """
         file = self._limits_file
         root = os.stat("/")
@@ -260,7 +262,8 @@ class ProcessState:
     # ------------------------------------------------ parts of the state
 
     def _set_environment(self, before: tuple[bool, dict[bytes, bytes]]) -> None:
-        # A task may have assigned another object to `os.environ`.
+        # A task may have assigned another object to `os.environ`, so the original
+        # mapping is assigned again.
         os.environ = self._environment  # noqa: B003
         _, variables = before
         current = os.environb

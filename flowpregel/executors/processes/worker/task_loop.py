@@ -266,7 +266,8 @@ class Worker:
         try:
             outcome = self._settled_outcome(number, digest, body, client)
         except BaseException as error:  # noqa: BLE001 - of a handler of the task's
-            # The task's timer has called the handler once more before it was stopped.
+            # The task's timer has called the handler once more before the timer was
+            # stopped, so the task ends with the handler's error.
             outcome = self._interrupted_outcome(digest, error)
         finally:
             self._is_stoppable = False
@@ -531,7 +532,7 @@ class WorkerRunClient(RunClient):
         self._link.send(protocol.EMITTED, self._number, body)
 
     def beat(self) -> None:
-        """Send a sign of life."""
+        """Send a sign of life of the task."""
         self._link.send(protocol.BEAT, self._number)
 
     def call(
@@ -576,8 +577,8 @@ class WorkerRunClient(RunClient):
         received it.
         """
         if self._link.job is None or self._link.job.run.run_id is None:
-            # This is the call of a plain function. It is never repeated, so there is no
-            # next attempt to read the state.
+            # The function was passed to `submit`, so its call is never repeated, and
+            # there is no next attempt to read the state.
             return
         self.open_calls.check_process()
         body = _packed(state, "this", "the saved state", "state", state)
