@@ -81,8 +81,8 @@ FIXED = (
     slice,
 )
 """The types of objects that cannot be changed in place, although their items may be.
-Only a class whose content is read counts as changeable (see `CodeReader`), although its
-type is listed here.
+There is one exception: a class whose content is read counts as changeable (see
+`CodeReader`), although the type of classes is listed.
 """
 _WITHOUT_CONTENT = frozenset(
     {

@@ -33,7 +33,7 @@ ResultT = TypeVar("ResultT")
 
 
 class FutureInArgument(TypeError):
-    """The error for an argument with a call's future somewhere inside it, where the
+    """The error for an argument that contains a call's future in a place where the
     future is not replaced by the call's result.
 
     The code that catches this error knows the whole call, and reports where the future

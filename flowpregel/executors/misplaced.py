@@ -11,8 +11,8 @@ from flowpregel._annotations import signature_of
 from flowpregel.executors.calls import Unresolved
 
 _MOST: Final = 100_000
-"""The number of parts of an argument (items and attributes) that are searched for a
-future at most.
+"""The greatest number of parts of an argument (items and attributes) that are searched
+for a future.
 """
 
 

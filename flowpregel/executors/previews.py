@@ -75,8 +75,8 @@ def note_outputs(preview: bytes) -> None:
 
 
 def result_fields(result: Any) -> Any:
-    """Return the fields of a result for the columns of a table, or, if it has none, a
-    list or a value that describes it.
+    """Return the fields of a result for the columns of a table. If the result has no
+    fields, return a list or a value that describes the result.
     """
     return value_fields(result) or field_value(result)
 

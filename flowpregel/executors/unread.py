@@ -135,11 +135,12 @@ class LazyFuture(Future[ResultT]):
         super().exception(timeout)
         if self._read is None or self._reading is None:
             return
-        # A caller may compute the timeout from a time that is over. The lock accepts no
-        # negative timeout, except -1 for no limit.
+        # A caller may compute the timeout from a deadline that has passed. The lock
+        # accepts no negative timeout, except -1 for no limit.
         patience = -1 if timeout is None else max(0.0, timeout)
         if not self._reading.acquire(timeout=patience):
-            # The timeout is over, and another OS thread is still unpickling the result.
+            # The timeout has passed, and another OS thread is still unpickling the
+            # result.
             raise TimeoutError
         try:
             if self._read is not None:

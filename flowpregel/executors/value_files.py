@@ -450,7 +450,7 @@ def sync_folder(folder: str) -> None:
     try:
         sync_path(folder)
     except OSError as error:
-        # Some network file systems sync files, but refuse folders.
+        # Some network file systems sync files, but refuse to sync folders.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):
             raise
 

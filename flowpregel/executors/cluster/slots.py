@@ -143,7 +143,8 @@ class SlotLedger:
             self._request(missing)
         elif len(self._requests) > 2 * demand:
             # A few requests too many cost less than withdrawing one in each turn. So
-            # they are withdrawn only if there are more than twice as many as needed.
+            # requests are withdrawn only if there are more than twice as many as
+            # needed.
             self._withdraw(-missing)
         if is_waiting and self._turn is None:
             self._await_end_of_turn()

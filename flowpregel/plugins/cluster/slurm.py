@@ -97,8 +97,8 @@ def duration_in_seconds(name: str, text: str) -> float:
     """Return a duration such as 3h50m, or SLURM's 03:50:00 or 1-00:00:00, in seconds.
 
     Raises:
-        ConfigurationError: *text* is not a duration. A plain number is refused, because
-            SLURM reads it as minutes.
+        ConfigurationError: *text* is not a duration. A number without a unit is
+            refused, because SLURM reads it as minutes.
     """
     seconds = None if text.isdigit() else seconds_in(text)
     if not seconds:

@@ -74,7 +74,9 @@ _MOST_NAMES: Final = 32
 limit bounds the cost of a decision if each task has a name of its own.
 """
 _OTHERS: Final = ""
-"""The name of the one line for the tasks with all further names."""
+"""The name of the line (list of waiting tasks) for all tasks beyond the limit
+`_MOST_NAMES`.
+"""
 ROUNDING: Final = 1e-6
 """The amount of a resource that a task may lack and still start. It allows for rounding
 errors in the sums of amounts.

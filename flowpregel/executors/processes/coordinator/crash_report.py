@@ -36,7 +36,8 @@ def reap(process: Any) -> tuple[int | None, int | None] | None:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
     except ChildProcessError:
         # multiprocessing has already collected the status, as it does for all children
-        # whenever it starts a new one. The exit code is read from its process object.
+        # whenever it starts a new one. The exit code is then read from
+        # multiprocessing's process object.
         process.join(0)
         return process.exitcode, None
     if pid == 0:

@@ -438,8 +438,8 @@ class Pool(TaskPool):
     def _stop(self, task: InFlight, reason: StopReason) -> None:
         """Stop *task*, which was sent to a worker and has not ended.
 
-        A signal raises an error in the task's code. After the grace, the worker is
-        killed.
+        A signal raises an error in the task's code. After the grace period, the worker
+        is killed.
         """
         execution = task.execution
         if execution.stopping is not None:

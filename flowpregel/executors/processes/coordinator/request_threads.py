@@ -51,8 +51,8 @@ class RequestThreads:
         self._lines: dict[Mailbox, RequestLine] = {}
         """The lines that OS threads serve, by the mailbox of the run."""
         self._unserved: SimpleQueue[RequestLine | None] = SimpleQueue()
-        """The queue from which OS threads take the lines that they serve. None ends an
-        OS thread.
+        """The queue from which OS threads take the lines that they serve. An OS thread
+        that takes None ends.
         """
         self._idle = 0
         """The number of OS threads that wait for a line, minus the number of lines in
@@ -91,7 +91,7 @@ class RequestThreads:
     def _run(self) -> None:
         while (line := self._unserved.get()) is not None:
             may_wait = self._serve(line)
-            # The reference is dropped, because it would keep the run's mailbox alive
+            # The variable is deleted, because it would keep the run's mailbox alive
             # while the OS thread waits.
             del line
             if not may_wait:
@@ -112,8 +112,8 @@ class RequestThreads:
                 request()
             except BaseException:  # noqa: BLE001 - whatever it is, the line goes on
                 worker_log.exception("an error in a store request of a task")
-            # The reference is dropped, because it would keep the request's objects
-            # alive while the OS thread waits.
+            # The variable is deleted, because it would keep the request's objects alive
+            # while the OS thread waits.
             del request
 
     def _leave(self, line: RequestLine) -> bool:

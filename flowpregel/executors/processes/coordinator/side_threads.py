@@ -124,7 +124,7 @@ class SideThread:
                 worker_log.exception(
                     "an error in a callback of a pool of worker processes"
                 )
-            # The reference is dropped, because it would keep the action's objects alive
+            # The variable is deleted, because it would keep the action's objects alive
             # while the OS thread waits.
             del action
             self.busy_since = 0.0
