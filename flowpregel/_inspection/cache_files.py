@@ -38,7 +38,8 @@ class CacheFiles:
 
     Args:
         store: The path of the store.
-        seal: The object that seals (and encrypts) the store's records.
+        seal: The object that makes the checksums (seals) of the store's records, and
+            encrypts them if the store is encrypted.
     """
 
     def __init__(self, store: str, seal: SealedRecords) -> None:

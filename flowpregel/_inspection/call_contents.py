@@ -26,7 +26,9 @@ class CallContent(NamedTuple):
     arguments: str = ""
     """The digest of the arguments, or an empty string if it is not stored."""
     result: str = ""
-    """The digest of the stored result or writes; an empty string if there are none."""
+    """The digest of the stored result of a call, or of the writes of a node; an empty
+    string if neither is stored.
+    """
 
 
 class CallContents:

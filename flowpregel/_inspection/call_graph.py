@@ -29,7 +29,9 @@ from flowpregel._inspection.call_times import CallInterval, former_tasks
 Edge: TypeAlias = tuple[str, str]
 """The ids of two nodes."""
 _Key: TypeAlias = tuple[str, str]
-"""The namespace of a graph, and the path of a task in it."""
+"""The namespace of a graph, and the path of a task in it (the position in the
+superstep).
+"""
 _StepKey: TypeAlias = tuple[str, int]
 """A namespace and the number of a superstep."""
 _NodeIds: TypeAlias = dict[str, None]
@@ -57,7 +59,7 @@ class GraphNode:
     name: str
     """The name of the task."""
     parent: str = ""
-    """The id of the enclosing node: the task that called this one, or that ran the
+    """The id of the enclosing node: the task that called this task, or that ran the
     nested graph. It is empty for a task of the outermost graph.
     """
     states: Counter[str] = field(default_factory=Counter)
@@ -70,7 +72,7 @@ class CallGraph(NamedTuple):
     """
 
     nodes: list[GraphNode]
-    """The tasks."""
+    """The tasks of the run."""
     body: str
     """The id of the node that made all calls of a functional flow; otherwise empty."""
     data: list[tuple[str, str, int]]
@@ -165,11 +167,11 @@ class _GraphBuilder:
         """The ids of the nodes whose tasks other tasks have called."""
         self._callers = self._find_callers()
         """The name of each task that made calls, and the path of the task's caller (if
-        it has one), by the task's namespace and path.
+        it has one), by the task's namespace and path (the position in the superstep).
         """
         self._enclosing: dict[_Key, str] = {}
         """The id of the node around the calls of a task, by the task's namespace and
-        path.
+        path (the position in the superstep).
         """
 
     def _find_callers(self) -> dict[_Key, tuple[str, str]]:
@@ -195,7 +197,7 @@ class _GraphBuilder:
         return callers
 
     def add_rows(self) -> None:
-        """Add all calls."""
+        """Add all calls of the run to the graph."""
         columns = [self.table.columns[name] for name in _COLUMNS]
         rows = zip(
             *columns,
@@ -229,8 +231,8 @@ class _GraphBuilder:
         sources: str,
         count: int,
     ) -> None:
-        """Add data edges to *node* from those tasks in the same box that *sources*
-        names, one on each line.
+        """Add data edges to *node* from tasks in the same box. The string *sources* has
+        their names, one on each line.
         """
         for name in sources.splitlines():
             source_id = f"{node.parent}|{name}"
@@ -298,7 +300,8 @@ class _GraphBuilder:
 
         Args:
             namespace: The namespace of the task's graph.
-            caller: The path of the task's caller, or an empty string.
+            caller: The path of the task's caller (the position in the superstep), or an
+                empty string if no task called the task.
         """
         key = (namespace, caller)
         node_id = self._enclosing.get(key)

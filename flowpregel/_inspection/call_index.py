@@ -56,7 +56,7 @@ than the remaining half is then made again, not updated.
 
 
 class CallPage(NamedTuple):
-    """The calls on a page, and their number on all pages."""
+    """The calls on a page, and the number of calls on all pages."""
 
     epoch: int
     """A number that identifies this numbering of the calls. It changes if calls get
@@ -142,7 +142,9 @@ class CallIndex:
     def _reset(self, epoch: int) -> None:
         """Remove all calls from the index."""
         self.epoch: int = epoch
-        """The number of the index, which changes if calls get different numbers."""
+        """A number that identifies the numbering of the calls. It changes if calls get
+        different numbers.
+        """
         self.table: CallTable = CallTable()
         """The rows of the calls."""
         self.counts: Counter[str] = Counter()
@@ -168,7 +170,7 @@ class CallIndex:
         mark: int,
         epoch: int,
     ) -> None:
-        """Store the calls of another index in this one. None of these calls may be
+        """Store the calls of another index in this index. None of these calls may be
         running.
 
         Args:
@@ -228,7 +230,7 @@ class CallIndex:
 
     @property
     def version(self) -> int:
-        """The number of changes so far."""
+        """The number of changes of the index so far."""
         return self._log_begin + len(self._log)
 
     # ------------------------------------------------------------ changes
@@ -385,7 +387,7 @@ class CallIndex:
         """Return the calls on a page.
 
         Args:
-            query: The query.
+            query: The query that selects and sorts the calls, and names the page.
             since: The version of the index when the caller received its rows.
             known: The numbers of the calls whose rows the caller has. Such a row is
                 left out, unless the call has changed after the version *since*.
@@ -523,7 +525,7 @@ def _running_row(task: Mapping[str, Any], paths: Mapping[str, str]) -> CallRow:
 
     Args:
         task: The task, as `StoreReader.live` returns it.
-        paths: The paths of the running tasks by id.
+        paths: The paths of the running tasks (the positions in the superstep) by id.
     """
     state: Any = "running"
     return CallRow(

@@ -85,7 +85,7 @@ class CallOrder:
         return sortable
 
     def key(self, number: int) -> tuple[Any, int, int]:
-        """Return the key of a call."""
+        """Return the sort key of a call."""
         began = self._began[number]
         if not self.is_descending:
             began = -began

@@ -154,9 +154,9 @@ def _by_x(point: CallPoint) -> float:
 
 
 def calls_in_order(index: CallIndex, query: CallQuery) -> list[int]:
-    """Return the calls that match a query, in the order of their positions (supersteps
-    and paths). Tasks that no task called (bodies and nodes) are left out, unless only
-    these match.
+    """Return the calls that match a query, in the order of their supersteps and, within
+    a superstep, of their positions. Tasks that no task called (nodes, and the bodies of
+    workflows) are left out, unless no other tasks match.
     """
     columns = index.table.columns
     callers = columns["caller"]
@@ -164,7 +164,7 @@ def calls_in_order(index: CallIndex, query: CallQuery) -> list[int]:
     paths = columns["path"]
 
     def position(number: int) -> tuple[int, str]:
-        """Return the superstep and the path of a call."""
+        """Return the superstep and the path (position in the superstep) of a call."""
         return steps[number], paths[number]
 
     numbers = index.select(query)

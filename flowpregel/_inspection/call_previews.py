@@ -27,15 +27,15 @@ _PICTURES: Final = {
 """The media types of pictures, by kind."""
 _TEXTS: Final = ("text", "markdown")
 _UNREADABLE: Final = (ValueError, TypeError, KeyError, RecursionError)
-"""The errors that may be raised if media were written by another version or another
-program.
+"""The errors that reading media (pictures, tables and series in a preview) may raise,
+if another version of flowpregel or another program wrote them.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallPreview:
-    """The short values of a call by field: numbers, strings, and a `ReprText` (a
-    description) for any other value.
+    """The values of a call in short form, by field: numbers, strings, and a `ReprText`
+    (a description) for any other value.
     """
 
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -46,10 +46,10 @@ class CallPreview:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     """The numbers that the call has recorded, by name."""
     sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The names of the tasks from whose results an argument comes, by parameter."""
+    """The names of the tasks whose results are in the argument, for each parameter."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the parts by name."""
+        """Return the parts of the preview, by name."""
         return {
             "arguments": dict(self.arguments),
             "result": self.result,
@@ -58,7 +58,8 @@ class CallPreview:
         }
 
     def call_text(self, text: str) -> str:
-        """Return the call with its arguments by field, in one line.
+        """Return the call in one line, with the fields of the arguments, such as
+        ``train(depth=8)``.
 
         Args:
             text: The text of the call, such as ``train(<Params>)``, which is returned
@@ -279,8 +280,8 @@ def _checked_table(table: Any) -> dict[str, Any]:
 
 
 def _checked_cell(cell: Any) -> Any:
-    """Return a number or a string, or a list with a string that describes another
-    value.
+    """Return the cell of a table: a number or a string, or for any other value a list
+    with a string that describes the value.
     """
     if isinstance(cell, list):
         description = cell[0] if cell else ""

@@ -80,7 +80,7 @@ class CallQuery:
     """The number of calls on the page, at most `MOST_ROWS`."""
 
     def __post_init__(self) -> None:
-        """Check the numbers and the states."""
+        """Check the numbers and the states of the query."""
         if self.offset < 0 or not 0 <= self.count <= MOST_ROWS:
             raise ConfigurationError(
                 f"a page has 0 to {MOST_ROWS} calls and begins at 0 or later, not "
@@ -98,7 +98,7 @@ class Term:
     """A condition on a call."""
 
     value: str
-    """The value, in lower case."""
+    """The value to compare with, in lower case."""
     field: str = ""
     """The name of the field, or an empty string if *value* is searched for in the text
     and the error of the call.
@@ -153,11 +153,11 @@ def parse_terms(
 
     A word is searched for in the text of a call and in its error. ``field:value``
     compares a field; ``<``, ``<=``, ``>``, ``>=`` or ``=`` may precede the value. A
-    minus negates a condition, and quotation marks enclose spaces. If there is no such
-    field, the colon is part of a word.
+    minus negates a condition, and quotation marks enclose spaces. If no field has that
+    name, the colon is part of a word.
 
     Args:
-        text: The text.
+        text: The string to parse.
         fields: The names of the fields that the user's code has named, in addition to
             `FIELDS`.
 
@@ -244,8 +244,8 @@ def recorded_fields(row: CallRow) -> Mapping[str, FieldValue]:
 
 
 def _with_short_names(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of arguments by the last parts of their names, if each is
-    different.
+    """Return the fields of arguments by the last parts of their names, if all these
+    parts are different.
     """
     short_names = Counter(map(_last_part, arguments))
     fields: dict[str, Any] = {}

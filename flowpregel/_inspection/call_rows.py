@@ -27,7 +27,7 @@ class CallRow(NamedTuple):
     id: str
     """The id of the task."""
     name: str
-    """The node's name; empty if it is not stored."""
+    """The name of the node or of the called task; empty if it is not stored."""
     text: str
     """The call with short arguments, as ``parse('c.txt')``; empty if the task is no
     call.
@@ -41,11 +41,11 @@ class CallRow(NamedTuple):
     namespace: str
     """The namespace of the task's graph; empty for the outermost graph."""
     path: str
-    """The position in the superstep. If rows are sorted by path, calls come after their
-    caller.
+    """The position of the task in its superstep. If rows are sorted by path, calls come
+    after their caller.
     """
     caller: str
-    """The path of the task whose body made the call; empty if the task is no call."""
+    """The path of the task whose code made the call; empty if the task is no call."""
     error: str
     """The error with which the task failed, in one line."""
     questions: int
@@ -71,8 +71,8 @@ class CallRow(NamedTuple):
     peak: int = 0
     """The peak memory of the last attempt's process in bytes; 0 if unknown."""
     preview: str = ""
-    """The short values of the arguments, the result and the metrics by field, as JSON
-    with the keys ``a``, ``r`` and ``m``; empty if they were not recorded.
+    """The arguments, the result and the metrics in short form, by field, as JSON with
+    the keys ``a``, ``r`` and ``m``; empty if they were not recorded.
     """
 
 

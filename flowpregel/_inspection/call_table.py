@@ -52,7 +52,7 @@ def _new_column(name: str) -> Any:
 
 
 def _source_names(row: CallRow) -> str:
-    """Return the names of the tasks from whose results the arguments come."""
+    """Return the names of the tasks whose results are in the arguments of a call."""
     if '"f":{' not in row.preview:
         return ""
     sources = read_preview(row.preview).sources
@@ -120,18 +120,22 @@ class CallTable:
 
     @property
     def cells(self) -> Mapping[str, Any]:
-        """The columns. Those that were not used as a whole are packed."""
+        """The columns of the table. A column that was never used as a whole is still
+        packed (one byte string).
+        """
         return self._columns.cells
 
     @property
     def packed_sources(self) -> Sequence[str] | PackedTexts:
-        """The `sources`, which may be packed."""
+        """The names that `sources` contains, which may still be packed (in one byte
+        string).
+        """
         return self._sources
 
     @property
     def sources(self) -> list[str]:
-        """The names of the tasks from whose results each call's arguments come, a name
-        on each line.
+        """The names of the tasks whose results are in the arguments of each call, a
+        name on each line.
         """
         if isinstance(self._sources, PackedTexts):
             self._sources = self._sources.unpacked()
@@ -278,6 +282,6 @@ class CallTable:
         return _no_value
 
     def _searched_text(self, number: int) -> str:
-        """Return the call and its error."""
+        """Return the text of a call and its error, in which words are searched for."""
         error = self.columns["error"][number]
         return f"{self.label(number)} {error}"

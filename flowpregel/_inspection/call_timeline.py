@@ -40,7 +40,7 @@ class Bar(NamedTuple):
     begin: int
     end: int
     urgency: int
-    """The position of the state in `STATES`."""
+    """The position of the calls' state in `STATES`."""
     number: int
     """The number of the call. If the bar joins several calls, it is their count, as a
     negative number.
@@ -326,6 +326,8 @@ def _joined_bars(bars: Iterable[Bar]) -> list[Bar]:
 
 
 def _is_joined(last: Bar, bar: Bar) -> bool:
-    """Return whether two bars are one: both have several calls, and there is no gap."""
+    """Return whether two bars are drawn as one: both have several calls, and there is
+    no gap.
+    """
     have_several = last.number < 0 and bar.number < 0
     return have_several and last.end >= bar.begin

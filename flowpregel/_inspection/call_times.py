@@ -27,7 +27,7 @@ class CallInterval(NamedTuple):
     began: int
     """The time at which the call was made."""
     ended: float
-    """The time at which the call ended, or infinity."""
+    """The time at which the call ended, or infinity if it has not ended."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ def former_tasks(
     was called.
 
     Args:
-        calls: The calls.
+        calls: The calls of all tasks, with their times.
         targets: The ids of the tasks.
 
     Returns:
@@ -85,7 +85,7 @@ def _sources_by_time(
 
 
 def _times_of(calls: Iterable[CallInterval]) -> dict[str, _TaskTimes]:
-    """Return the times of each task."""
+    """Return the times of the calls of each task."""
     times: dict[str, _TaskTimes] = {}
     for call in calls:
         task = times.setdefault(call.node, _TaskTimes(call.began))
@@ -121,8 +121,8 @@ def _last_ended(
     target: str,
     begin: int,
 ) -> list[str]:
-    """Return the task, other than *target*, whose call was the last to end before the
-    time *begin*. The list is empty if no call had ended.
+    """Return a list with the task, other than *target*, whose call was the last to end
+    before the time *begin*. The list is empty if no call had ended.
     """
     source = ""
     latest = -math.inf

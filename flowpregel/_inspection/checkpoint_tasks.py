@@ -67,7 +67,7 @@ def _failed_tasks(records: TaskRecords, cursor: TaskCursor) -> FailedTasks:
             first[is_call] = began, record
     if not first:
         return FailedTasks()
-    # If a call failed, the body that made the call failed too. The call is reported,
+    # If a call failed, the task that made the call failed too. The call is reported,
     # because it shows the cause more precisely.
     has_calls = True in first
     _, record = first[has_calls]

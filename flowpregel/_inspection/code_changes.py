@@ -38,7 +38,7 @@ def difference_in(
     recorded: str,
     now: str,
 ) -> str:
-    """Return the changes between the codes with two digests, as one string.
+    """Return the changes from the recorded code to the present code, as one string.
 
     They are the parts that changed and, if one of them is a function or a class, the
     first line that differs. If only the function itself changed, or the parts are not
@@ -210,8 +210,8 @@ def _grouped_parts(
     parts: Iterable[CodePart],
 ) -> PartGroups:
     """Return the parts by kind and name. Several parts may have the same name: modules
-    may use the same names, and the name of a local definition here does not contain the
-    functions around it.
+    may use the same names, and the names of the functions around a local definition are
+    removed from its name.
     """
     names: defaultdict[tuple[str, str], list[CodePart]] = defaultdict(list)
     for part in parts:

@@ -45,7 +45,7 @@ class Columns(NamedTuple):
     """
 
     head: Mapping[str, Any]
-    """Values that JSON supports."""
+    """The small values, which JSON supports, by name."""
     blobs: Mapping[str, Blob]
 
     def to_bytes(
@@ -123,7 +123,7 @@ def pack_array(
 
     Args:
         type_code: The type of the array.
-        values: The numbers.
+        values: The numbers to store.
     """
     numbers = array(type_code, values)
     return numbers.tobytes()
@@ -148,7 +148,7 @@ class PackedTexts(ABC):
 
     def __init__(self, blob: Blob) -> None:
         self.blob: Blob = blob
-        """The bytes."""
+        """The strings as bytes, as `pack_texts` returned them."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -340,7 +340,7 @@ class PackedCells(Mapping[int, Any]):
 
     def __init__(self, rows: Blob, values: Blob) -> None:
         self.blobs: tuple[Blob, Blob] = (rows, values)
-        """The rows and the values as bytes."""
+        """The numbers of the rows, and their values, as bytes."""
         self._rows = unpack_array("I", rows)
 
     def __len__(self) -> int:

@@ -2,9 +2,9 @@
 
 A reader lists the keys of a checkpoint's tasks, but reads only the records of tasks
 that are new or had not succeeded. This is enough while a run holds the thread, because
-a stored result does not change during a run. Only `flowpregel redo` undoes results, and
-only when no run holds the thread. In that case the reader compares the checksums of all
-records.
+a stored result does not change during a run. Only `flowpregel redo` deletes results,
+and only when no run holds the thread. While no run holds the thread, the reader
+compares the checksums of all records.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ _PAUSE_FACTOR = 20
 that a read takes.
 """
 _versions = count(1)
-"""The next version of the tasks of any checkpoint."""
+"""The source of version numbers, which are unique in this process (see
+`TaskCursor.version`).
+"""
 DIGEST = 16
 """The size, in bytes, of a task's digest, which is the end of the record's key."""
 _STATES: tuple[CallState | None, ...] = (
@@ -64,8 +66,8 @@ _STATES: tuple[CallState | None, ...] = (
 )
 _RUN_ENDS: tuple[CallState, ...] = ("failed", "waiting")
 _NUMBERED_STATES = _STATES + _RUN_ENDS
-"""The states by the numbers of a `TaskTable`. The last ones are those of tasks with
-which the run has ended.
+"""The states of tasks. A `TaskTable` stores a state as its index in this tuple. The
+last states are those of tasks with which the run has ended.
 """
 _DONE = _STATES.index("done")
 _STATE_OFFSET = DIGEST + SIZE
@@ -82,15 +84,15 @@ class TaskEntry(NamedTuple):
     checksum: bytes
     """The checksum of the task's record."""
     state: CallState | None
-    """The state. None for an internal task (such as the run's input), which is not
-    shown, and for a task whose writes were undone.
+    """The state of the task. It is None for an internal task (such as the run's input),
+    which is not shown, and for a task whose result was deleted.
     """
     has_ended_run: bool = False
     """True if the run has ended with the error or the question of the task."""
 
     @property
     def state_number(self) -> int:
-        """The number of the state in a `TaskTable`."""
+        """The number that stands for the state in a `TaskTable`."""
         if self.state is not None and self.has_ended_run:
             return len(_STATES) + _RUN_ENDS.index(self.state)
         return _STATES.index(self.state)
@@ -231,8 +233,8 @@ class FailedTasks(NamedTuple):
     """The failed tasks of a checkpoint, of which the first 10,000 are read."""
 
     bodies: int = 0
-    """The number of bodies that failed because one of their calls failed. Only the call
-    should be counted as failed.
+    """The number of bodies (tasks that make calls) that failed because one of their
+    calls failed. Only the call should be counted as failed.
     """
     first: str = ""
     """The call that failed first, with its error. If no call has failed, the body that
@@ -296,8 +298,8 @@ class CheckpointView:
 
     @property
     def root_id(self) -> str:
-        """The id of a checkpoint of the outermost graph: this checkpoint was made
-        during the superstep that started from it.
+        """The id of the outermost graph's checkpoint that was the newest when this
+        checkpoint was made.
         """
         parents = self.metadata("parents")
         if not isinstance(parents, dict):
@@ -310,7 +312,7 @@ class TaskCursor:
 
     Args:
         tasks: The reader of the tasks' records.
-        location: The location of the records.
+        location: The location of the tasks' records.
     """
 
     def __init__(
@@ -333,8 +335,9 @@ class TaskCursor:
         self.changes = bytearray()
         """The digests of changed tasks, until the reader of the run clears them."""
         self.is_taken_back = False
-        """True if a known task no longer counts, because its writes were undone, or it
-        is a failed call that its body did not make again. *changes* does not show this.
+        """True if a known task no longer counts, because its result was deleted, or it
+        is a failed call that was not made again when its caller ran again. *changes*
+        does not show this.
         """
         self._failed: tuple[int, FailedTasks] | None = None
         """The version of the tasks, and the failed tasks in that version."""
@@ -345,7 +348,9 @@ class TaskCursor:
         self._pass_mark: int | None = None
         """The store's mark before the first task was read."""
         self._is_restored = False
-        """True if results may have been undone since another reader read them."""
+        """True if the states come from another reader, and results may have been
+        deleted since it read them.
+        """
         self._pass_seconds = 0.0
         """The time that reads have taken since the first task was read."""
         self._due_at = 0.0
@@ -353,12 +358,14 @@ class TaskCursor:
 
     @property
     def is_behind(self) -> bool:
-        """True if some tasks have not been compared yet."""
+        """True if the known states of some tasks have not been compared with the store
+        yet.
+        """
         return self._next_key is not None
 
     @property
     def known_failed(self) -> FailedTasks | None:
-        """The failed tasks that were last set, or None if tasks have changed since."""
+        """The failed tasks that a reader has set; None if tasks have changed since."""
         if self._failed is None:
             return None
         version, failed = self._failed
@@ -474,7 +481,8 @@ class TaskCursor:
 
     def end_step(self) -> None:
         """Note that another checkpoint has followed. From now on, a failed call that
-        its body did not make again is left out: set `is_taken_back` if there is one.
+        was not made again when its caller ran again is left out: set `is_taken_back` if
+        there is one.
         """
         if self.location.is_over:
             return
@@ -547,7 +555,9 @@ class TaskCursor:
             yield key[-DIGEST:], checksum, payload
 
     def _record_keys(self, keys: Iterable[bytes]) -> list[bytes]:
-        """Return *keys* without the keys of chunks, which are longer."""
+        """Return *keys* without the keys of the chunks (parts) of large records, which
+        are longer.
+        """
         length = len(self.location.key) + DIGEST
         return [key for key in keys if len(key) == length]
 

@@ -5,9 +5,10 @@
     Superstep ------> Submit, Wait, Commit ... --> _withheld --> the engine
       (as in a run)                               (bodies only)
 
-The bodies in the superstep that the run has reached are executed. Their calls are
-answered from the records. A call that no record answers is counted and withheld, and a
-body that needs the result of a withheld call stops there, as it would at an interrupt.
+The superstep that the run has reached is replayed: its bodies (the functions of
+workflows, which make calls) are executed, and their calls are answered from the
+records. A call that no record answers is counted and withheld, and a body that needs
+the result of a withheld call stops there, as it would at an interrupt.
 """
 
 from __future__ import annotations
@@ -61,27 +62,29 @@ class DryRun:
     """The number of calls of each task that would run, by name. The nodes of a graph
     are counted like tasks.
 
-    The count ends at the first unknown result on which further calls depend.
+    Calls that the body makes only after it has got the result of such a call are not
+    counted.
     """
     not_asked: int = 0
-    """The number of recorded calls that the body does not make again before the first
-    unknown result on which further calls depend.
+    """The number of recorded calls that the body has not made again when it ends, or
+    stops because it needs a result that is not recorded.
     """
     other_code: Mapping[str, int] = field(default_factory=dict)
     """The number of recorded results that would be used although different code
     computed them, for each task by name.
     """
     is_changed: bool = False
-    """True if the code or the input of the body has changed since the calls were
-    recorded.
+    """True if the code or the input of the workflow's body has changed since the calls
+    were recorded.
     """
     changes: Mapping[str, str] = field(default_factory=dict)
     """The constants, functions and classes that have changed, as text, by the name of
-    the task, node or body. Code whose parts are not in the store is left out.
+    the task or node, or of the workflow's body. Code whose parts are not in the store
+    is left out.
     """
     diff: str = ""
-    """The changes in the code of the tasks in *changes* and of the body. Code that is
-    not in the store is left out.
+    """The changes in the code of the tasks in *changes* and of the workflow's body.
+    Code that is not in the store is left out.
     """
     error: str | None = None
     """The error with which the run would fail at once."""
@@ -241,7 +244,8 @@ def code_differences(
 
 
 def _effects_of(superstep: Superstep) -> Steps:
-    """Run a superstep to its end, without a barrier.
+    """Run the tasks of a superstep to their end, without the barrier, which would apply
+    their writes.
 
     Raises:
         BaseException: The error that ends the superstep, if there is one.
@@ -266,7 +270,7 @@ def _withheld(
     names: Counter[str],
 ) -> Steps:
     """Yield the effects of *steps* (the generator of a superstep) to the engine, but
-    let only bodies start.
+    let only the bodies of workflows start.
 
     All other tasks end as if they had been interrupted, and *names* counts them.
     """
@@ -281,8 +285,8 @@ def _withheld(
 
 
 class _BodyGate:
-    """A filter of the run's effects (requests to the engine) that lets bodies start,
-    and withholds all other tasks.
+    """A filter of the run's effects (requests to the engine) that lets the bodies of
+    workflows start, and withholds all other tasks.
 
     Args:
         names: The counter of withheld tasks by name.
@@ -296,8 +300,8 @@ class _BodyGate:
         """
 
     def perform(self, effect: effects.Effect) -> Steps:
-        """Yield an effect to the engine, without the tasks in it that are not bodies,
-        and return the reply.
+        """Yield an effect to the engine, without the tasks in it that are not bodies of
+        workflows, and return the engine's reply.
         """
         match effect:
             case effects.Submit(tasks, setting):
@@ -320,7 +324,7 @@ class _BodyGate:
         return (yield effect)
 
     def _withhold(self, tasks: Iterable[Task]) -> None:
-        """Count and end all tasks that are not bodies."""
+        """Count and end all tasks that are not bodies of workflows."""
         for task in tasks:
             if task.node.role == "body":
                 continue

@@ -115,7 +115,8 @@ class SharedFields:
     """The argument values that all calls with a kind of error have, and few others."""
 
     fields: Fields
-    """The values by the name of the argument."""
+    """The value that all these calls have for an argument, by the name of the argument.
+    """
     matching: int
     """The number of other calls that have these values too."""
     others: int
@@ -159,11 +160,13 @@ class ErrorKind:
     ids: tuple[str, ...]
     """The ids of the calls."""
     shared: SharedFields | None = None
-    """The values that only these calls have, or None if there are none."""
+    """The argument values that all these calls and few other calls have, or None if
+    there are no such values.
+    """
 
     @property
     def condition(self) -> str:
-        """The shared values in words, or an empty string."""
+        """The argument values that these calls share, in words, or an empty string."""
         return "" if self.shared is None else str(self.shared)
 
     def retry_command(self, thread_id: str) -> tuple[str, ...]:
@@ -301,8 +304,8 @@ class FailedCalls:
         """Add the calls of an index that was restored from a cache, so that its first
         calls did not arrive as changes.
 
-        The calls are read when they are needed. So later changes must be added here
-        before they are added to the index.
+        The calls are read when they are needed. So later changes must be added to this
+        object before they are added to the index.
 
         Args:
             index: The calls. Its `mark` is that of the last changes.
@@ -365,8 +368,8 @@ class FailedCalls:
             location = (row.namespace, row.path)
             is_caller = row.path != "" and location in self._callers
             if not row.text and is_caller:
-                # A body that failed because a call failed is not counted, because the
-                # call is counted already.
+                # A task that failed because a call that it made failed is not counted,
+                # because the call is counted already.
                 continue
             pattern = error_pattern(row.error)
             group = _TaskAndError(row.name, pattern)
@@ -482,8 +485,8 @@ def _common(failed: Sequence[Fields]) -> dict[str, FieldValue]:
 
 
 class _Choice(NamedTuple):
-    """A field that was chosen for a condition, or None, and the other calls that match
-    the condition too.
+    """A field that is added to a condition, or None, and those other calls that still
+    match the condition.
     """
 
     name: str | None

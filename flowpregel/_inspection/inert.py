@@ -106,7 +106,7 @@ class OpaqueKey:
     No two placeholders are equal, and the key itself is not hashed.
 
     Args:
-        value: The key.
+        value: The key in whose place it stands.
     """
 
     __slots__ = ("value",)

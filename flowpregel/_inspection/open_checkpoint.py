@@ -45,7 +45,7 @@ def open_checkpoint(
         saved: The checkpoint.
         next_version: A function that returns the new version of the channels that
             these writes change.
-        now: Wall-clock nanoseconds.
+        now: The present time, in wall-clock nanoseconds.
     """
     state = load_state(program, saved)
     checkpoint = saved.checkpoint

@@ -35,10 +35,10 @@ class CheckedOutput:
     path: str
     """The path that the task named."""
     size: int
-    """The recorded size."""
+    """The size of the file in bytes, as recorded with the call."""
     state: OutputState
     present_size: int | None
-    """The present size, or None if the file is gone or cannot be read."""
+    """The present size in bytes, or None if the file is gone or cannot be read."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields by name."""

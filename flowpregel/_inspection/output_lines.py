@@ -36,9 +36,9 @@ class OutputPage(NamedTuple):
     """Some of the selected lines of a run."""
 
     lines: Sequence[OutputLine]
-    """The lines."""
+    """The lines of this page."""
     first: int
-    """The number of selected lines before these."""
+    """The number of selected lines before those of this page."""
     matched: int
     """The number of selected lines."""
     total: int

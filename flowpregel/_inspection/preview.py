@@ -53,7 +53,7 @@ class RecordView(dict[str, Any]):
 
     Args:
         name: The name of the object's class.
-        items: The fields.
+        items: The fields of the object, by name.
 
     Example:
         >>> from flowpregel.types import RetryPolicy
@@ -86,7 +86,7 @@ class OmittedItems(ReprText):
     """A string in place of the items that a preview has left out.
 
     Args:
-        text: The text.
+        text: The text of the string, such as ``… 3 more``.
         count: The number of omitted items.
 
     Example:
@@ -121,7 +121,8 @@ class ClippedText(str):
     """The beginning of a string, followed by the number of omitted characters.
 
     Args:
-        text: The beginning and the number.
+        text: The beginning of the string, and the number of omitted characters in
+            words.
         omitted: The number of omitted characters.
 
     Example:
@@ -148,7 +149,7 @@ def to_json(value: Any, limits: PreviewLimits = PREVIEW) -> Any:
     ellipsis.
 
     Args:
-        value: The value.
+        value: Any Python value.
         limits: The limits on the size of the preview.
 
     Example:
@@ -198,7 +199,7 @@ def _preview_text(preview: Any, write: Callable[[Any], str]) -> str:
     """Return a preview, which `to_json` returned, as one string.
 
     Args:
-        preview: The preview.
+        preview: The preview to convert.
         write: A function that converts a `str`, number, boolean or None to text.
     """
     match preview:
@@ -468,8 +469,9 @@ def channel_values(saved: Saved) -> dict[str, Any]:
     program.
     """
     values = dict(saved.checkpoint.values)
-    # A delta channel is shown by its seed and its writes, and not by its value, because
-    # only the flow has the reducer that folds them.
+    # A delta channel is shown by its last stored value (the seed) and the writes since
+    # then, and not by its present value, because only the flow has the reducer that
+    # combines them.
     for name, history in saved.deltas.items():
         values[name] = {
             "seed": history.seed,

@@ -129,8 +129,8 @@ class StoreReader:
         return self._statuses.postponed
 
     def task_version(self, thread_id: str) -> int:
-        """Return a number that changes with the tasks of a run's newest checkpoint, as
-        of the last row of the run that was returned.
+        """Return a number that changes with the tasks of a run's newest checkpoint. It
+        is the number at the time when the row of the run was last returned.
 
         Args:
             thread_id: The id of the thread.

@@ -34,7 +34,7 @@ cache is not needed.
 
 
 class ReaderCache:
-    """The cache of a reader.
+    """The cache of a reader: what earlier readers of the store remembered.
 
     Args:
         store: The path of the store.
@@ -49,8 +49,9 @@ class ReaderCache:
         self._snapshots: dict[str, str] = {}
         """The snapshot id of each restored thread."""
         self._marks: dict[str, tuple[int, int]] = {}
-        """The mark of each restored thread after its last change, and the store's mark
-        then.
+        """The mark of each restored thread after the last change (a position in the log
+        of changes), and the store's mark at that time (a number that each commit
+        changes).
         """
 
     def run(self, thread_id: str) -> RunCursor | None:
@@ -70,8 +71,8 @@ class ReaderCache:
         return run
 
     def index(self, thread_id: str) -> CallIndex:
-        """Return the index of a thread's calls that was stored with `run`, or an empty
-        index.
+        """Return the index of a thread's calls that was stored together with the data
+        that `run` returns, or an empty index.
         """
         snapshot = self._snapshots.pop(thread_id, None)
         if snapshot is None:
@@ -84,8 +85,8 @@ class ReaderCache:
         return restored_index(columns)
 
     def first_answers(self, thread_id: str) -> Any:
-        """Return the data that a page of a thread needs first, which was stored with
-        `run`, or None.
+        """Return the data that a page of a thread needs first, which was stored
+        together with the data that `run` returns, or None.
         """
         snapshot = self._snapshots.get(thread_id)
         if snapshot is None:

@@ -71,9 +71,9 @@ class FieldDifference(NamedTuple):
     name: str
     """The name of the field."""
     a: FieldValue
-    """The first value, or None if there is none."""
+    """The value in the first run or call, or None if it lacks the field."""
     b: FieldValue
-    """The second value, or None if there is none."""
+    """The value in the second run or call, or None if it lacks the field."""
 
 
 class ComparedCall(NamedTuple):
@@ -82,7 +82,7 @@ class ComparedCall(NamedTuple):
     """
 
     change: Change
-    """The difference."""
+    """The difference between the two runs at this call."""
     a: CallRow | None
     """The call of the first run."""
     b: CallRow | None
@@ -92,7 +92,7 @@ class ComparedCall(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The call with its arguments by field, or the name of the node."""
+        """The call with the fields of the arguments, or the name of the node."""
         row = self.a or self.b
         return "" if row is None else text_of_call(row)
 
@@ -144,7 +144,7 @@ class RunComparison:
     calls: tuple[ComparedCall, ...]
     """The calls in the order of `CHANGES`, then of the runs."""
     counts: dict[str, int]
-    """The number of compared calls by their change."""
+    """The number of compared calls with each `Change`."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as values for ``json.dumps``, without the calls."""
@@ -198,7 +198,7 @@ class _StoredRuns:
         self._known_calls = calls or {}
 
     def __enter__(self) -> _StoredRuns:
-        """Return the runs."""
+        """Return this object."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -382,7 +382,7 @@ def compare_calls(
 
 
 def text_of_call(row: CallRow) -> str:
-    """Return a call with its arguments by field, or the name of a node.
+    """Return a call with the fields of the arguments, or the name of a node.
 
     Args:
         row: The call.

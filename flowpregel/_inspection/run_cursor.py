@@ -63,7 +63,7 @@ class RunCursor:
 
     @property
     def mark(self) -> int:
-        """The mark after the last change."""
+        """The mark (a position in the log) after the last change."""
         changes = len(self.log) // _CHANGE
         return self.first + changes
 

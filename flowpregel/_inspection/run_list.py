@@ -101,9 +101,9 @@ class RunQuery:
         """Return the query that the parameters of a page's URL describe.
 
         Args:
-            q: The text.
+            q: The text that the id or the flow of a run must contain.
             state: The statuses, separated by commas.
-            flow: The flow.
+            flow: The flow whose runs are selected, or None for all flows.
             sort: A `RunOrder`, after a minus sign for the descending order.
             numbers: ``since``, ``until`` and ``page``.
 
@@ -164,7 +164,7 @@ class RunSummary(NamedTuple):
     failed: int | None
     """The number of failed calls, or None if they have not been counted yet."""
     input: str
-    """The input of the run in short."""
+    """The input of the run as a short text."""
     error: str
     """The call that failed first in the last superstep, and its error."""
     paused: str
@@ -315,13 +315,15 @@ class RunList:
     def __init__(self, reader: StoreReader) -> None:
         self._reader = reader
         self._began: dict[str, tuple[_RunState, int, str]] = {}
-        """The state of a run when it was read, and the beginning and the input of the
-        thread's last run, by thread.
+        """The state of a thread's last run when it was read, and the beginning and the
+        input of the run, by thread. An entry is valid while the state stays the same.
         """
         self._pauses = PausedRuns()
         """The paused runs at the last request."""
         self._details: dict[str, tuple[object, _RunDetails]] = {}
-        """The state of a run when it was read, and the details, by thread."""
+        """The details of each thread's run, and the state that the run had when they
+        were read.
+        """
 
     def page(self, query: RunQuery, now: int) -> RunListPage:
         """Return a page of the list.
@@ -493,7 +495,7 @@ class RunList:
         selection: _SelectedRuns,
         now: int,
     ) -> list[FlowSummary]:
-        """Return flows with their strips."""
+        """Return flows, each with a strip (the signs for the flow's last runs)."""
         strips: dict[str, Sequence[RunRow]] = {}
         strip_rows: list[RunRow] = []
         for flow in flows:

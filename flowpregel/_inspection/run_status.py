@@ -61,7 +61,7 @@ class RunStatusReader:
 
     Args:
         tasks: The reader of the tasks' records.
-        leases: The processes that hold runs.
+        leases: The leases, which name the processes that run the runs.
         tracker: The tracked changes of runs.
         is_patient: True to read all tasks of a run's newest checkpoint before the row
             of the run is returned.
@@ -83,8 +83,8 @@ class RunStatusReader:
         self.postponed: int = 0
         """The number of rows that were returned before all tasks had been read."""
         self.versions: dict[str, int] = {}
-        """The versions of the tasks of the newest checkpoints when the rows of the runs
-        were returned last, by thread.
+        """The version of the tasks of each run's newest checkpoint, at the time when
+        the row of the run was last returned, by thread.
         """
 
     def row(

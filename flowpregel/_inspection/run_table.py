@@ -70,7 +70,7 @@ class TaskRecord:
     pid: int = 0
     """The id of the process that ran the task, or 0 if it is unknown."""
     is_call: bool = False
-    """True if the body of another task made the call."""
+    """True if the task is a call that another task made."""
     call: str = ""
     """The call with short arguments, such as ``parse('c.txt')``, or an empty string if
     it is unknown.

@@ -113,8 +113,8 @@ def work_of_last_run(
     history = last_run(saver, Address(thread_id), limit)
     for saved in history:
         is_over = saved is not history[-1]
-        # After the end of the superstep, a failed call that its body did not make again
-        # is not a part of the run.
+        # After the end of the superstep, a failed call that was not made again when its
+        # caller ran again is not a part of the run.
         tasks += [work for work in work_of(saved) if not (is_over and work.needs_retry)]
     return tasks
 
@@ -137,7 +137,8 @@ class RunTaskReader:
         depth: int,
         prefix: str = "",
     ) -> list[TaskRecord]:
-        """Return the tasks of the supersteps that started from these checkpoints.
+        """Return the tasks of the supersteps that started from the checkpoints in
+        *history*.
 
         Args:
             history: The checkpoints, as `last_run` returns them.
@@ -194,7 +195,7 @@ class _SuperstepReader:
     Args:
         reader: The reader of the run.
         saved: The checkpoint from which the tasks started.
-        works: The tasks.
+        works: The tasks of the superstep.
         is_over: True if the superstep has ended.
         depth: The number of levels of nested graphs to read.
     """

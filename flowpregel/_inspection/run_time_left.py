@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from flowpregel._inspection.reader import StoreReader
 
 _MOST_RESTORED: Final = 1_000
-"""The greatest number of calls whose durations are used from an index that was restored
-from a cache: the last calls.
+"""The greatest number of calls in a restored index (one that was read from a cache)
+whose durations are used: those of the last calls.
 """
 
 
@@ -31,8 +31,9 @@ def estimate_of(
     Args:
         durations: The durations of ended calls.
         activity: The activity of the run, as `StoreReader.live` returns it.
-        running: The calls that run, without bodies and nested graphs: these use no
-            worker while they wait, and they end with the calls that they made.
+        running: The calls that run, without nested graphs and tasks that make calls
+            themselves: these use no worker while they wait, and they end with their
+            calls.
         now: The present time, in wall-clock seconds.
     """
     elapsed: list[tuple[str, float]] = []

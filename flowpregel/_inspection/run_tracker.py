@@ -20,10 +20,10 @@ The tracker's memory:
 * A row is created from the task's record when the caller requests it. No row is
   remembered.
 
-If a known task was undone, or if a checkpoint does not continue the run, the log is no
-longer valid. The tracker then starts a new `RunCursor`, whose marks differ from all
-earlier marks. Since the caller's old mark is not in the new log, the caller gets all
-rows again.
+If the result of a known task was deleted, or if a checkpoint does not continue the run,
+the log is no longer valid. The tracker then starts a new `RunCursor`, whose marks
+differ from all earlier marks. Since the caller's old mark is not in the new log, the
+caller gets all rows again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MOST_RUNS = 16
 
 
 class RunOwners(Protocol):
-    """The processes that hold runs."""
+    """A look-up of the process that runs a run."""
 
     def owner(self, address: Address) -> LockHolder | None:
         """Return the process that runs a run (has its lease), or None."""
@@ -55,7 +55,7 @@ class RunTracker:
 
     Args:
         tasks: The reader of the tasks' records.
-        owners: The processes that hold runs.
+        owners: A look-up of the process that runs a run.
         store_mark: A function that returns the store's mark.
         most: The limit on the records that are read at once.
         cache: What an earlier reader has remembered, or None.
@@ -102,8 +102,9 @@ class RunTracker:
         namespace: NamespaceRecord,
         id: str,
     ) -> CheckpointView:
-        """Return the `CheckpointView` of the checkpoint with an id. For the newest
-        checkpoint of a namespace it is remembered, with the states of the tasks.
+        """Return the `CheckpointView` of the checkpoint with an id. The view of a
+        namespace's newest checkpoint is remembered, with the states of the checkpoint's
+        tasks.
         """
         checkpoint = self._newest.get(namespace.prefix)
         if checkpoint is None or checkpoint.id != id:
@@ -117,7 +118,7 @@ class RunTracker:
         self.restore(thread_id)
         run = self.runs.pop(thread_id, None) or RunCursor()
         if not self._update(run, thread_id):
-            # A result was undone, or another run has begun, so all that was read is
+            # A result was deleted, or another run has begun, so all that was read is
             # forgotten, and read again.
             namespaces = self.namespaces(thread_id)
             for namespace in namespaces.values():

@@ -7,7 +7,7 @@ and back.
     CallIndex ── index_columns ──► Columns ── restored_index ──► CallIndex
 
 A restored reader continues where the former one stopped: it reads the records that were
-committed since, and compares the checksums of results that may have been undone.
+committed since, and compares the checksums of results that may have been deleted.
 """
 
 from __future__ import annotations

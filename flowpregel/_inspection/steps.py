@@ -68,8 +68,8 @@ class RunBeginning(NamedTuple):
     was_enqueued: bool
     """True if the run was enqueued then, and began some time later."""
     input: str
-    """The input of the run in short. If the run was resumed with another input, it is
-    the newest one.
+    """The input of the run as a short text. If the run was resumed with another input,
+    it is the newest one.
     """
 
 
@@ -77,8 +77,8 @@ class StepValues(NamedTuple):
     """The values of the channels after a superstep, and before it.
 
     The values were decoded without the user's code. The value of a `DeltaChannel` is
-    shown as the last snapshot and the later writes, because only the flow can fold
-    them.
+    shown as the last snapshot and the later writes, because only the flow has the
+    function that combines them.
     """
 
     before: Mapping[str, Any]
@@ -99,7 +99,8 @@ class StepReader:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._reader = Reader(tables)
-        # Only the input of a run may be in a keyframe (see `_input_data`).
+        # A keyframe is an earlier checkpoint with the channels that have not changed.
+        # Only the input of a run may be in a keyframe, which `_input_data` then reads.
         self._newest_first = tables.newest_first_without_keyframes
 
     def rows(
@@ -181,7 +182,7 @@ class StepReader:
 
     def beginning(self, namespace: NamespaceRecord) -> RunBeginning | None:
         """Return the beginning of the last run, or None if the run's first checkpoint
-        is not among the newest.
+        is not among the newest checkpoints, which are searched.
         """
 
         def find(transaction: Any) -> tuple[CheckpointRecord, bytes] | None:
@@ -232,7 +233,7 @@ class StepReader:
         The resumed run has stored it as a write on the run's first checkpoint.
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction.
             namespace: The namespace of the run.
             checkpoint_id: The id of the run's first checkpoint.
         """
@@ -257,9 +258,10 @@ class StepReader:
         """Return the encoded input of a run, or nothing if it is not stored.
 
         Args:
-            transaction: The transaction.
+            transaction: An open transaction.
             namespace: The namespace of the run.
-            record: The run's first checkpoint, without the channels of a keyframe.
+            record: The run's first checkpoint. It may lack channels that are stored
+                only in an earlier checkpoint (the keyframe).
         """
         prefix = namespace.prefix
         record = self._tables.with_channels(transaction, prefix, record)

@@ -38,7 +38,7 @@ _COLUMNS: Final = (
 def sweep_rows(saver: DurableSaver, ids: Iterable[str]) -> list[dict[str, Any]]:
     """Return a row for each call of the last runs of threads.
 
-    A run without calls has a row for each node, or for the body.
+    A run without calls has a row for each node, or for the workflow's body.
 
     Args:
         saver: The open store. None of the user's code is imported or run.
@@ -58,7 +58,7 @@ def sweep_rows(saver: DurableSaver, ids: Iterable[str]) -> list[dict[str, Any]]:
 
 def calls_of_run(reader: StoreReader, run_id: str) -> list[CallRow]:
     """Return the calls of a run, or its nodes if there are no calls, in the order of
-    their positions.
+    their supersteps and, within a superstep, of their positions.
 
     Args:
         reader: The reader of the store.
@@ -77,7 +77,7 @@ def calls_of_run(reader: StoreReader, run_id: str) -> list[CallRow]:
 
 def ordered_calls(rows: Iterable[CallRow]) -> list[CallRow]:
     """Return the calls among the rows of a run, or its nodes if there are no calls, in
-    the order of their positions.
+    the order of their supersteps and, within a superstep, of their positions.
     """
     nodes: list[CallRow] = []
     nested: list[CallRow] = []
@@ -176,7 +176,9 @@ def csv_of_calls(
 
 
 def _csv_cell(value: Any) -> Any:
-    """Return a value for a cell, which is empty for the duration of a running call."""
+    """Return the value of a cell. A duration that is infinite, because the call still
+    runs, becomes an empty cell.
+    """
     return None if value == math.inf else value
 
 
@@ -196,7 +198,7 @@ def write_parquet(rows: Sequence[Mapping[str, Any]], path: str) -> None:
     A column whose values have different types is written as strings.
 
     Args:
-        rows: The rows.
+        rows: The rows, as `sweep_rows` returns them.
         path: The path of the file.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Rows of runs, and the tasks that have records beside a checkpoint.
+"""Rows of runs, and the tasks that have records stored with a checkpoint.
 
 The fields of a row have types that JSON supports.
 """
@@ -137,8 +137,8 @@ class TaskRecords:
         """Return the row of a task.
 
         None is returned for an internal task (such as the run's input), for a task
-        whose writes were undone, and for a failed call that its body did not make
-        again before it returned.
+        whose result was deleted, and for a failed call that was not made again when its
+        caller ran again.
         """
         ran = _NEVER_RUN if record.ran is None else AttemptRecord(*record.ran)
         work = self._work(location, record)
@@ -183,7 +183,7 @@ class TaskRecords:
     def rows(self, tasks: Iterable[tuple[TaskLocation, bytes]]) -> tuple[CallRow, ...]:
         """Return the rows of tasks, without duplicates.
 
-        Tasks whose writes were undone are left out.
+        Tasks whose results were deleted are left out.
 
         Args:
             tasks: The location and the key of each task.

@@ -109,7 +109,7 @@ class CallDurations:
 
         Args:
             name: The name of the task.
-            seconds: The duration.
+            seconds: The duration of the call.
         """
         self._samples[name].append(seconds)
 
@@ -151,7 +151,7 @@ class _Work:
 
         Args:
             count: The number of the calls.
-            sample: The durations.
+            sample: The durations of the calls in the sample.
             growth: The factor by which the durations may be longer.
         """
         from statistics import fmean, pstdev  # noqa: PLC0415 - 8 ms, only to estimate

@@ -143,7 +143,7 @@ class TimeUse:
     slowest: tuple[TimedCall, ...]
     """The longest calls, the longest first."""
     path: CriticalPath
-    """The critical path."""
+    """The chain of calls that led to the end of the run."""
     workers: tuple[WorkerTime, ...]
     """The worker processes, those whose calls took the most time first."""
     usage: tuple[UsageMoment, ...] = ()
@@ -173,7 +173,7 @@ class _Span(NamedTuple):
         return (self.began - self.planned) / _SECOND
 
     def timed(self) -> TimedCall:
-        """Return the call with its times."""
+        """Return the call with its times in seconds."""
         row = self.row
         return TimedCall(
             id=row.id,
@@ -353,8 +353,9 @@ def _phases(spans: Sequence[_Span], bodies: Sequence[_Span]) -> _Phases:
     last = changes[-1].at
     body_begin = min((body.began for body in bodies), default=first)
     body_end = max((body.ended for body in bodies), default=last)
-    # A call from before the body began was made by an earlier attempt of the body. A
-    # node that makes no calls may be before it, too.
+    # A call that was planned before the body began was made by an earlier attempt of
+    # the body. Tasks without a caller do not count, because a node that makes no calls
+    # may begin before the body, too.
     first_call = min(
         (span.planned for span in spans if span.row.caller), default=body_begin
     )

@@ -52,7 +52,7 @@ def value_page(
     """Return a page of the items of a value, or of the string that represents it.
 
     Args:
-        value: The value.
+        value: The whole value.
         path: The positions that lead to the part of the value to read.
         start: The position of the first item or character.
         count: The greatest number of items. A page of text has 100 times as many
