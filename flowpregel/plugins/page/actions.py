@@ -44,7 +44,7 @@ def _answer_words(
             is text even if it looks like JSON.
 
     Raises:
-        KeyError: An answer lacks one of these.
+        KeyError: An answer lacks one of these three items.
         TypeError: There is no answer, or a value is not a string.
     """
     if not answers:

@@ -50,7 +50,7 @@ def keep_address(store: str, address: PageAddress) -> None:
 
     Args:
         store: As for `kept_address`.
-        address: The address.
+        address: The address to store.
     """
     path = _path_of(store)
     if path is None or kept_address(store) == address:

@@ -137,7 +137,7 @@ def _routes(
     """Return the routes (paths with their handlers) of a store's page.
 
     Args:
-        store: The store.
+        store: The store that the page shows.
         restart: The command line that starts the server again.
         names: The names of all stores.
     """
@@ -277,7 +277,7 @@ def _query_endpoint(
     """Return an endpoint that passes a request's parameters to *query*.
 
     Args:
-        query: The query.
+        query: The method that answers the query.
         reads: The OS thread on which the query reads the store.
         more: A function that returns further fields of the answer. It is called on the
             event loop.
@@ -341,7 +341,8 @@ def _csv_endpoint(
     parts of the file that it returns.
 
     Args:
-        query: The query. Other requests are answered between the parts.
+        query: The method that yields the parts of the file. Other requests are answered
+            between the parts.
         reads: The OS thread on which the query reads the store.
     """
 
@@ -354,7 +355,7 @@ def _csv_endpoint(
                 yield part.encode(errors="replace")
 
     async def endpoint(request: Request) -> Response:
-        """Return the file."""
+        """Return the response with the CSV file."""
         parts = _ask_with_parameters(query, request)
         return StreamingResponse(
             encoded_parts(parts),
@@ -373,12 +374,12 @@ def _file_endpoint(
     file that it returns.
 
     Args:
-        query: The query.
+        query: The method that returns the file.
         reads: The OS thread on which the query reads the store.
     """
 
     async def endpoint(request: Request) -> Response:
-        """Return the file."""
+        """Return the response with the file."""
         file = await reads.run(partial(_ask_with_parameters, query, request))
         return Response(
             file.content.encode(errors="replace"),
@@ -406,7 +407,7 @@ def _post_route(
     """Return the route of a path that accepts JSON objects.
 
     Args:
-        path: The path.
+        path: The path of the route.
         handle: A function that returns the response to a request with such an object.
     """
 

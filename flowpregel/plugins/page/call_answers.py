@@ -57,8 +57,8 @@ def page_to_json(index: CallIndex, page: CallPage) -> dict[str, Any]:
     """Convert a part of the table of calls to JSON values.
 
     Args:
-        index: The calls.
-        page: The part.
+        index: The calls of the run.
+        page: The part of the table to convert.
     """
     rows: list[Any] = []
     for number in page.rows:
@@ -105,7 +105,9 @@ def row_cells(index: CallIndex, number: int) -> tuple[Any, ...]:
 
 
 def found_cells(index: CallIndex, call_id: str) -> tuple[Any, ...] | None:
-    """Return the cells of a call's row, or None if the call is unknown or gone."""
+    """Return the cells of a call's row, or None if the call is unknown, or if it ran
+    and has left no record.
+    """
     number = index.table.number_of(call_id)
     if number is None:
         return None

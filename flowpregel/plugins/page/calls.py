@@ -111,7 +111,7 @@ class CallPages:
 
     def first_screen(self, thread: str) -> FirstScreen | None:
         """Return the stored first screen of a run whose calls an earlier server has
-        read, but not this one.
+        read, and this server has not read yet.
 
         None is returned if this server has read the calls, or if some have changed
         since.
@@ -181,9 +181,9 @@ class CallPages:
         """Store a small part of the indexes that `keep` would store. Return False if
         all are stored.
 
-        A server that is killed cannot call `keep`, so it calls this method again and
-        again while it serves. The index of a run is stored once all calls have been
-        read.
+        A server that is killed cannot call `keep`. So each server calls this method
+        again and again while it serves. The index of a run is stored once all calls
+        have been read.
         """
         if next(self._keeping, _NOTHING) is not _NOTHING:
             return True
@@ -197,8 +197,8 @@ class CallPages:
         return False
 
     def _opened(self, thread: str) -> _WatchedRun:
-        """Return the record of a run, with the index that an earlier server has stored,
-        or an empty one.
+        """Return the `_WatchedRun` of a run, with the index that an earlier server has
+        stored, or an empty one.
         """
         run = _WatchedRun(
             self._reader.index(thread),
@@ -210,7 +210,7 @@ class CallPages:
         return run
 
     def _updated(self, thread: str) -> _WatchedRun:
-        """Return the record of a run, updated with some of the calls that have
+        """Return the `_WatchedRun` of a run, updated with some of the calls that have
         changed.
         """
         run = self._watched.pop(thread, None) or self._opened(thread)
@@ -323,7 +323,8 @@ class CallPages:
         Args:
             thread: The id of the run.
             width: The greatest number of columns.
-            begin: The beginning of the part, in nanoseconds after the first call.
+            begin: The beginning of the part to return, in nanoseconds after the first
+                call.
             end: The end of the part, or 0 for the whole timeline.
         """
         run = self._updated(thread)

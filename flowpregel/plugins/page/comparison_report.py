@@ -1,4 +1,4 @@
-"""The comparison of two runs as one HTML file, which shows it as the page does."""
+"""One HTML file with the comparison of two runs, as the page shows it."""
 
 from __future__ import annotations
 

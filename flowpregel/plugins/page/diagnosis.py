@@ -78,11 +78,11 @@ def attempt_to_json(attempt: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def complete_answers(pages: DiagnosisPages, thread: str) -> dict[str, Any]:
-    """Return the errors and the times of a run for a report, by the keys of
-    ``source.js``.
+    """Return the errors and the times of a run for a report, by the keys under which
+    ``source.js`` finds them.
 
     Args:
-        pages: The answers.
+        pages: The object that answers the page's queries.
         thread: The id of the run.
     """
     errors = pages.errors(thread)

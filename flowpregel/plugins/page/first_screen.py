@@ -67,7 +67,7 @@ class FirstScreen:
         self.errors: dict[str, Any] = answers["errors"]
         """The answer with the kinds of errors."""
         # The time is used as a new epoch, because an open page may still show rows of
-        # an earlier server, in whose epoch the numbers of calls had other meanings.
+        # an earlier server, in whose epoch a number may have stood for another call.
         epoch = time.time_ns() // 1_000
         self._calls: dict[str, Any] = {
             **answers["calls"],
@@ -85,7 +85,7 @@ class FirstScreen:
         """Return a part of the table of calls, or None if the screen does not have it.
 
         Args:
-            query: The query.
+            query: The query for calls, with the order and the part that the page shows.
             since: The epoch and the version of the page's rows.
             known: The numbers of these rows.
         """

@@ -124,7 +124,7 @@ class RunForms:
             values: The values, as JSON.
 
         Raises:
-            ConfigurationError: One of these is wrong.
+            ConfigurationError: One of these arguments is wrong.
         """
         flow_name, folder = self._flow_of(thread, flow)
         is_known = action in _COMMANDS and option in _OPTIONS

@@ -166,7 +166,8 @@ class RequestGuard:
 def _is_same_origin(request: Request, host: str) -> bool:
     """Return whether a request comes from a page of this server.
 
-    A browser leaves the origin out of some requests that only read.
+    A browser leaves the origin out of some requests that only read, so such a request
+    needs none.
     """
     origin = request.headers.get("origin")
     if origin is None:

@@ -55,7 +55,9 @@ class LogPages:
         return ValueFile("output.txt", "text/plain", "".join(lines))
 
     def _lines(self, thread: str) -> list[OutputLine]:
-        """Return all lines of a thread's last run."""
+        """Return all lines that the calls of a thread's last run have printed and
+        logged.
+        """
         state = (thread, self._reader.mark())
         if self._known is not None and self._known[0] == state:
             return self._known[1]

@@ -334,7 +334,8 @@ def report_page(answers: Mapping[str, Json]) -> str:
     """Return the page as one HTML file.
 
     Args:
-        answers: The answers to the page's queries, by the keys of ``source.js``.
+        answers: The answers to the page's queries, by the keys under which
+            ``source.js`` finds them.
     """
     page = (STATIC / "index.html").read_text(encoding="utf-8")
     style = "".join(
@@ -390,7 +391,9 @@ def _hash_source(text: str) -> str:
 
 
 def _answers(pages: Pages, thread: str) -> dict[str, Json]:
-    """Return the answers to the page's queries, by the keys of ``source.js``."""
+    """Return the answers to the page's queries, by the keys under which ``source.js``
+    finds them.
+    """
     run = pages.run(thread)
     steps = pages.steps(thread, MOST_CALLS)
     calls = pages.call_pages.report(thread, MOST_CALLS)

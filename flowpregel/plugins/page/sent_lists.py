@@ -56,7 +56,7 @@ class SentLists:
         rows in order, and the version of the answer.
 
         Args:
-            lists: The lists by name.
+            lists: The rows of each present list, by the name of the list.
             known: The version that the page has, or an empty string.
         """
         former_lists = self._sent.get(known, {})

@@ -29,7 +29,7 @@ def ending_quietly(app: ASGIApp) -> ASGIApp:
     """
 
     async def quiet_app(scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Pass a request to *app*, which answers it."""
         # The cancellation of a request ends here. Otherwise uvicorn would log it with a
         # traceback.
         with suppress(asyncio.CancelledError):

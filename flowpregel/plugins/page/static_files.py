@@ -41,8 +41,8 @@ class StaticFile(NamedTuple):
         """Return a file with this content.
 
         Args:
-            name: The name, which determines the media type.
-            content: The content.
+            name: The name of the file, which determines the media type.
+            content: The content of the file.
         """
         media_type, _ = mimetypes.guess_type(name)
         digest = hashlib.sha256(content).hexdigest()
@@ -76,7 +76,7 @@ def static_endpoint(
     Only the files that are in the folder at the time of this call are sent.
 
     Args:
-        folder: The folder. Its own folders are left out.
+        folder: The folder with the files. Folders in it are left out.
         texts: Further files by name. A file with the name of one in the folder is sent
             in its place.
     """

@@ -51,7 +51,7 @@ class StoreThread:
         self._thread: Thread | None = None
         """The OS thread of the read that was started last."""
         self._has_exceeded = False
-        """True if the read that was started last has exceeded the limit."""
+        """True if the read that was started last has exceeded the time limit."""
 
     @property
     def is_stalled(self) -> bool:

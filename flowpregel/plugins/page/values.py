@@ -40,7 +40,7 @@ def tagged(preview: Any, *, rest: bool = False) -> Json:
     and dicts can be distinguished.
 
     Args:
-        preview: The preview.
+        preview: The preview that `to_json` made.
         rest: True to mark the strings of which the preview has only the beginning, for
             a reader that can request the rest.
 
