@@ -61,7 +61,7 @@ def is_api_page(page: Page) -> bool:
 
 
 def described_names(pages: Iterable[Page]) -> dict[str, list[str]]:
-    """Return the modules in whose pages each public name is described, by name."""
+    """Return, for each public name, the modules whose pages describe the name."""
     modules: dict[str, list[str]] = {}
     for page in filter(is_api_page, pages):
         for module, names in _DIRECTIVE.findall(page.text):
@@ -203,7 +203,8 @@ def _members(value: type) -> dict[str, Any]:
 def _documented_fields(value: type) -> dict[str, str]:
     """Return the types and texts of the fields of a class, by name.
 
-    A field is documented by the string below it, which only the source has.
+    A field is documented by the string below it. Python does not keep this string, so
+    it is read from the source.
     """
     fields: dict[str, str] = {}
     for base in reversed(_own_classes(value)):
@@ -260,7 +261,9 @@ def _plain_parameters(
     parameter: inspect.Parameter,
     target: Any,
 ) -> Iterator[inspect.Parameter]:
-    """Yield the parameters that a signature shows for *parameter*."""
+    """Yield the parameters that a signature shows for *parameter*: the parameter itself
+    or, for keyword arguments that a ``TypedDict`` describes, one for each key.
+    """
     keywords = _KEYWORDS.fullmatch(str(parameter.annotation))
     if keywords is not None:
         function = target.__init__ if inspect.isclass(target) else target

@@ -85,8 +85,8 @@ class BuiltinCommands(Mapping[str, click.Command]):
 
 
 _HINTS = {
-    # Before version 8.4, click wrote the name of the option in this message without
-    # quotation marks.
+    # Before version 8.4, click wrote the message without quotation marks around the
+    # name of the option.
     "No such option:? '?--store": "give the store as an argument, without --store",
     r"No such option:? '?-\d": "put this value last, after two dashes: -- -5",
     "No such command 'submit'": "flowpregel enqueue --remote hands a run to a cluster",

@@ -1,4 +1,4 @@
-"""Functions that all commands share, for a command in another package.
+"""The functions that all commands share, for packages that add a command of their own.
 
 Importing this module requires the extra ``cli``.
 """

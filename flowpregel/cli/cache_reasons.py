@@ -44,7 +44,9 @@ if TYPE_CHECKING:
     from flowpregel.pregel.pregel import Pregel
 
 _PLAIN_TEXT: Final = re.compile(r"<int of |<redacted>|\b(?:nan|inf)\b")
-"""A pattern for the texts of plain values that are not literals of Python."""
+"""A pattern for the texts of those plain values (nan, and very long ints, for example)
+that are not literals of Python, and of arguments that are not shown.
+"""
 _MOST_RUNS: Final = 20
 """The number of earlier runs in which the same call is searched for."""
 _UNKNOWN_ARGUMENTS: Final = (
@@ -92,7 +94,7 @@ def _key_in(cache: BaseCache, namespace: Namespace, arguments: str) -> FullKey:
     """Return the key of a result in a cache.
 
     Args:
-        cache: The cache.
+        cache: The cache to search.
         namespace: The namespace of the task.
         arguments: The digest of the arguments.
     """
@@ -220,7 +222,7 @@ def _changes_between(earlier: Work, work: Work) -> Iterator[str]:
 
 def _same_call(work: Work, earlier: Sequence[Work]) -> Work | None:
     """Return the newest earlier call with the same text or, without one, with the same
-    position in its body.
+    position in the run.
     """
     for call in earlier:
         if call.name == work.name:

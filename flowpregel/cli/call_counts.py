@@ -40,9 +40,13 @@ class CallCounts:
         self.bodies: set[str] = set()
         """The names of the tasks that made calls, and are not calls themselves."""
         self._callers: set[str] = set()
-        """The paths of the tasks that made calls."""
+        """The paths of the tasks that made calls. A path is the position of a task in
+        its superstep.
+        """
         self._names: dict[str, str] = {}
-        """The names of the tasks that are not calls, by path."""
+        """The names of the tasks that are not calls, by path (the position in the
+        superstep).
+        """
         self._failed = FailedCalls()
         self._late: list[CallRow] = []
         """The calls whose records changed, without those that had ended when the

@@ -94,7 +94,8 @@ def check_command(
         checked[thread] = None
         return targets.recorded_flow(saved) if only_flow is None else only_flow
 
-    # What the bodies print goes to stderr, because stdout is only for the result.
+    # What the bodies of the flows print goes to stderr, because stdout is only for the
+    # result.
     with targets.open_to_write(store) as saver, redirect_stdout(sys.stderr):
         for thread in threads:
             targets.newest_checkpoint(saver, thread)
@@ -440,7 +441,8 @@ def redo_command(
     if gone:
         names += _calls_without_outputs(thread, store)
         names += _calls_without_values(recorded)
-    # Most names are ids if many values are gone.
+    # If many values are gone, most names are ids. Ids are looked up in a dict, because
+    # `_select_call` compares a name with all calls.
     by_id = {call.id: call for call in recorded}
     selected: dict[str, Work] = {}
     for name in names:
@@ -477,7 +479,8 @@ def _calls_without_values(calls: Iterable[Work]) -> Iterator[str]:
     from flowpregel._inspection.inert import stored_locations  # noqa: PLC0415
     from flowpregel.executors.value_files import value_exists  # noqa: PLC0415
 
-    # Several results may have the same handle, and a request to a bucket takes time.
+    # Several results may have the same handle, and a request to a bucket takes time. So
+    # the answers are remembered.
     exists = cache(value_exists)
     for call in calls:
         if not all(map(exists, stored_locations(call.result))):
@@ -485,7 +488,7 @@ def _calls_without_values(calls: Iterable[Work]) -> Iterator[str]:
 
 
 def _take_back(store: str | None, calls: Sequence[Work]) -> None:
-    """Undo calls: remove their results from a store."""
+    """Delete the results of calls from a store."""
     ids: dict[Address, list[str]] = {}
     for call in calls:
         ids.setdefault(call.address, []).append(call.id)
@@ -526,7 +529,8 @@ def _select_call(
     """
     prefix = name or ""
     matches = [call for call in calls if prefix in (call.id, call.name)]
-    # Every text begins with an empty one, which is more likely an unset variable.
+    # Every text begins with the empty string. So an empty *name*, which is more likely
+    # the value of an unset shell variable, must not match by the beginning.
     if not matches and name != "":
         matches = [
             call

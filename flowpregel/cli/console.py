@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 COUNT = click.IntRange(min=1)
 _WIDEST = 1_000_000
-"""The number of columns of output that does not go to a terminal, whose lines never
-wrap.
+"""The number of columns of output that does not go to a terminal. It is so large that
+lines never wrap.
 """
 _USAGE_ERRORS = (
     errors.ConfigurationError,
@@ -38,7 +38,9 @@ _USAGE_ERRORS = (
     errors.InputMismatchError,
     errors.UnknownInterruptError,
 )
-"""The errors for a request that cannot be fulfilled."""
+"""The errors that end a command with `Code.USAGE`, unless an error of a store is their
+cause.
+"""
 
 
 def duration(
@@ -106,8 +108,9 @@ def exit_code_of(error: BaseException) -> Code:
     if isinstance(error, errors.StoreError):
         return Code.STORE
     if isinstance(error, _USAGE_ERRORS):
-        # A flow cannot be imported if its module cannot open the store. The cause of an
-        # error of a task does not count, because the run has failed with that error.
+        # If a flow cannot be imported because its module cannot open the store, the
+        # error of the store is the cause of *error*. The cause of a task's error is not
+        # checked, because the run has failed with that error.
         is_of_store = isinstance(error.__cause__, errors.StoreError)
         return Code.STORE if is_of_store else Code.USAGE
     return Code.FAILED

@@ -1,5 +1,5 @@
-"""The full-screen view of `flowpregel watch` on a terminal, which is controlled by
-keys.
+"""The full-screen view of `flowpregel watch` on a terminal, which is controlled from
+the keyboard.
 
 One OS thread does everything, in turns of a fifth of a second::
 
@@ -54,7 +54,7 @@ _PERIOD: Final = 0.2
 _OUTPUT_PERIOD: Final = 1.0
 """Seconds between two reads of the output of calls."""
 _ESCAPE_SEQUENCE: Final = re.compile(rb"\x1b(?:[\[O][0-9;]*[A-Za-z~])?")
-"""The bytes of an arrow or a function key, which has no meaning here."""
+"""The bytes of an arrow or a function key, which the dashboard ignores."""
 _VIEWS: Final[dict[str, ViewName]] = {"c": "calls", "e": "errors", "l": "logs"}
 """The view that each key selects."""
 

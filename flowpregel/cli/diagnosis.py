@@ -44,9 +44,9 @@ class Explanation:
     """The errors of a run by kind, and where its time went."""
 
     record: dict[str, Any]
-    """The fields for JSON."""
+    """The explanation as fields for JSON."""
     parts: list[Any]
-    """The lines and tables for a terminal."""
+    """The explanation as lines and tables for a terminal."""
 
 
 def explain_run(reader: StoreReader, run: ExplainedRun) -> Explanation:
@@ -178,7 +178,7 @@ def time_parts(use: TimeUse | None) -> Iterator[Any]:
 
 
 def _phase_lines(use: TimeUse) -> Iterator[str]:
-    """Yield the parts of a run's time."""
+    """Yield a line for each part of a run's time, and lines about idle cores."""
     yield f"{duration_text(use.total)} from the first call to the last"
     parts = (
         (use.busy, "calls ran"),

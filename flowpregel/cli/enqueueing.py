@@ -145,7 +145,7 @@ class _EnqueuedRun:
         return consumers_of(self.saver, flow)
 
     def command(self, name: str, *arguments: str) -> str:
-        """Return a command line for the store."""
+        """Return the line of a command on the store of the run."""
         words = command_words(name, *arguments)
         return command_line(words, ["--store", self.store])
 

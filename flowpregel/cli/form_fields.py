@@ -86,7 +86,7 @@ class RecordField(NamedTuple):
     name: str
     annotation: Any
     default: Any
-    """The default, or `MISSING`."""
+    """The default value, or `MISSING` if a value is required."""
 
 
 def parameters_of_flow(flow: Pregel) -> list[RecordField]:

@@ -61,7 +61,7 @@ def _end_of_job() -> float | None:
 def _queried_end(job: str) -> float | None:
     """Return the end of a job as SLURM's controller reports it, or None.
 
-    Some versions of SLURM, such as 22.05, do not set the variable.
+    Some versions of SLURM, such as 22.05, do not set the variable `JOB_END`.
 
     Args:
         job: The id of the job.
@@ -95,7 +95,7 @@ def print_limit(seconds: float) -> None:
     """Print a note that the time limit of the job will stop the command.
 
     Args:
-        seconds: The seconds until then.
+        seconds: The seconds until the command is stopped.
     """
     print_note(
         f"note: stops in {seconds:,.0f} seconds, before the SLURM job ends; "
@@ -108,7 +108,7 @@ def ended_after(seconds: float | None, end: Callable[[str], Any]) -> Iterator[No
     """Call *end* with a reason if the context is still open after some seconds.
 
     Args:
-        seconds: The seconds, or None to never call it.
+        seconds: The seconds after which *end* is called, or None to never call it.
         end: The function, which another OS thread calls.
     """
     if seconds is None:

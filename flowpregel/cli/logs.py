@@ -52,8 +52,8 @@ def logs_command(
     with targets.open_to_read(store) as saver, suppress(KeyboardInterrupt):
         is_running = True
         while is_running:
-            # The owner of the run is read before its output: the output is complete
-            # only if the run had already ended when the read began.
+            # Whether a process still runs the run is read before the output: the output
+            # is complete only if the run had already ended when the read began.
             is_running = follow and saver.owner(thread) is not None
             for output in output_of_last_run(
                 saver,
@@ -121,8 +121,8 @@ class _OutputPrinter:
         return "".join(selected)
 
     def _print(self, output: CallOutput, text: str) -> None:
-        """Print a part of a call's output. If the part before it was that of another
-        call, print the call first.
+        """Print a part of a call's output. If the part that was printed before it is
+        from another call, first print which call this part is from.
         """
         if console.has_flag("--json"):
             console.print_json(

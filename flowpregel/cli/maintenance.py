@@ -110,8 +110,9 @@ def rm_command(threads: tuple[str, ...], yes: bool, store: str | None) -> None:
             try:
                 _delete_thread(saver, thread)
             except StoreFullError:
-                # The lease of a thread needs a file. On a full disk there is only room
-                # for it in the space that the store reserves for deletions.
+                # A lease (the claim on the thread that is deleted) is a file. On a full
+                # disk there is only room for it in the space that the store reserves
+                # for deletions.
                 if not saver.free_reserve():
                     raise
                 _delete_thread(saver, thread)

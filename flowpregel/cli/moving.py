@@ -20,7 +20,9 @@ _TRUST_FILE = click.Option(
     is_flag=True,
     help="Import a file that is sealed under another key.",
 )
-"""An option ``--trust`` that concerns the file, and not the store."""
+"""The option ``--trust`` of `import`, which trusts the imported file, and not the
+store.
+"""
 
 
 @console.thread_command("export", _KEY_OPTION)

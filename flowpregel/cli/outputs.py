@@ -37,7 +37,7 @@ def add_outputs(
 
     Args:
         records: The records of the tasks.
-        works: The tasks.
+        works: The tasks that the records describe.
         saver: The store of the tasks.
     """
     folders = base_folders(saver)

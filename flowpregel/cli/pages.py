@@ -264,7 +264,9 @@ def _section_score(section: Section, weights: Mapping[str, float]) -> float:
 
 
 def _best_match(page: Page, weights: Mapping[str, float]) -> Match:
-    """Return the section of a page that fits best, with its score and the title's."""
+    """Return the section of a page that fits best, with a score: that of the section,
+    plus that of the page's title.
+    """
     best = page.sections[0]
     best_score = 0.0
     for section in page.sections:

@@ -75,8 +75,8 @@ def _changed(
     nice: int | None,
     deadline: float,
 ) -> Sequence[Mapping[str, Any]] | None:
-    """Request a size for the pools of a run, and return them once they have it, or None
-    if that takes too long.
+    """Request a size for the pools of a run. Return the pools once they have this size,
+    or None if that takes too long.
 
     Raises:
         ConfigurationError: No run holds the thread.

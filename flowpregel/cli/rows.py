@@ -53,7 +53,7 @@ def task_record(
     for field in _RAN_FIELDS:
         record[field] = getattr(ran, field, None)
     for field in NUMBER_FIELDS:
-        # A measurement of 0 is unknown.
+        # A measurement that is unknown is stored as 0.
         record[field] = getattr(ran, field, 0) or None
     preview = preview_of(ran)
     record["preview"] = preview.to_json()

@@ -154,7 +154,7 @@ def _scheduled_flow(
     """Import a workflow with a schedule.
 
     Raises:
-        ConfigurationError: It cannot be imported, or has no schedule.
+        ConfigurationError: The workflow cannot be imported, or has no schedule.
     """
     flow = targets.load_flow(name, folder)
     if getattr(flow, "schedule", None) is None:

@@ -55,7 +55,7 @@ class ScreenState:
 
     view: ViewName = "calls"
     message: str = ""
-    """A line that replaces the line of keys, such as a question."""
+    """A line, such as a question, that replaces the list of keys to press."""
     retries: bool = False
     """True if failed calls are tried again when the run ends."""
 
@@ -69,7 +69,7 @@ def screen_lines(
     """Return the lines of a picture, which fit on the terminal.
 
     Args:
-        snapshot: The run.
+        snapshot: The run at one moment.
         state: The view and the message to show.
         output: The last lines that calls have printed, for the view ``logs``.
         size: The columns and lines of the terminal.
@@ -246,7 +246,7 @@ def error_lines(snapshot: RunSnapshot) -> Iterator[Text]:
 
 
 def _footer(snapshot: RunSnapshot, state: ScreenState) -> Text:
-    """Return the message for the person, or the keys."""
+    """Return the message for the person, or the list of keys to press."""
     if state.message:
         return Text(state.message, "bold yellow")
     failed = sum(len(group.calls) for group in snapshot.errors)

@@ -71,7 +71,7 @@ def signature_command(
 
 
 def _row_of(field: FormField, values: dict[str, Any]) -> list[str]:
-    """Return the cells of a parameter."""
+    """Return the cells of a parameter's row in the table."""
     default = "" if field.is_required else one_line(field.default)
     recorded = ""
     if field.name in values:

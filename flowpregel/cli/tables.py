@@ -37,7 +37,7 @@ _CHANGES = {
     "only b": "only in B",
     "same": "the same",
 }
-"""The words for the changes of calls."""
+"""The words that a table shows for each kind of change."""
 
 
 @console.store_command("table", console.INTERNALS)

@@ -162,8 +162,8 @@ def _import_problem(error: Exception, module_name: str) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name == module_name:
         return "there is no such module"
     if isinstance(error, FlowPregelError):
-        # An example is the error of a store that the module opens. Its message says
-        # all that a person needs.
+        # The message of an error of flowpregel, such as that of a store which the
+        # module opens, is sufficient without the name of the error's class.
         return str(error)
     return f"{type(error).__name__}: {error}"
 

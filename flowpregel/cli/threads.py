@@ -373,7 +373,9 @@ def _facts_and_activity(
 
 
 def _explanation(saver: DurableSaver, run: ExplainedRun) -> Explanation:
-    """Return the errors of a run by kind, and its time, if they are wanted."""
+    """Return the errors of a run by kind, and where its time went, if the user asked
+    for them.
+    """
     from flowpregel._inspection.reader import StoreReader  # noqa: PLC0415
 
     with closing(StoreReader(saver)) as reader:

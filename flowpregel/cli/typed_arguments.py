@@ -114,7 +114,7 @@ class _Converter:
         """Return the converted values of fields by name.
 
         Args:
-            fields: The fields.
+            fields: The fields, with their annotations.
             values: The values, as JSON.
             prefix: The name of the record with a dot, or an empty string.
         """
@@ -234,7 +234,7 @@ def _item_types(origin: Any, arguments: tuple[Any, ...], count: int) -> list[Any
     """Return the annotations of the items of a list, tuple or set.
 
     Args:
-        origin: The class.
+        origin: The class of the container.
         arguments: The arguments of the annotation.
         count: The number of items.
     """

@@ -125,7 +125,8 @@ def sparkline(values: Sequence[float], most: float) -> str:
 
     Args:
         values: The numbers, none of them negative.
-        most: The number that is drawn at full height. Greater ones are not higher.
+        most: The number that is drawn at full height. Greater numbers are drawn at the
+            same height.
 
     Example:
         >>> sparkline([0, 1, 4, 9], most=8)

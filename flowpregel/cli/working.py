@@ -2,9 +2,9 @@
 
 ::
 
-    choice -- look() --> runs, in order --> one OS thread for each of --jobs runs
-      ^                                              |
-    store <----- leases, checkpoints, results -------+--> ended runs, printed
+    choice -- threads() --> runs, in order --> one OS thread for each of --jobs runs
+      ^                                                 |
+    store <------ leases, checkpoints, results ---------+--> ended runs, printed
 
 Several processes of the command may share a store. The lease of a thread decides which
 of them runs it; the others skip a thread that is leased. A run is taken again if its
