@@ -14,7 +14,9 @@ from flowpregel.errors import EmptyChannelError
 __all__ = ["Action", "ChannelLaws", "Observation", "observe"]
 
 Action: TypeAlias = Sequence[Any] | Literal["consume", "finish"]
-"""The writes of one superstep, or the name of another method of a channel."""
+"""The writes of one superstep, or the name of the channel's method to call instead:
+``"consume"`` or ``"finish"``.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Observation:
 
 
 def observe(channel: BaseChannel[Any, Any]) -> Observation:
-    """Return the current state of *channel*, copied."""
+    """Return a copy of the current state of *channel*."""
     try:
         value = channel.get()
     except EmptyChannelError:

@@ -163,8 +163,8 @@ class Workflow:
 def _environment(folder: RunFolder, fault: str) -> dict[str, str]:
     """Return the environment variables of a run in *folder*."""
     return {
-        # A key of its own is set, because the stores of a test must neither use nor
-        # create a key of the user's.
+        # A separate key for checksums is set, because the stores of a test must neither
+        # use nor create the user's key.
         "FLOWPREGEL_STORE_KEY": "the key of a test",
         **os.environ,
         _fault.TRACE: str(folder.path / "log"),
@@ -211,9 +211,9 @@ def _child(
 def _history_of(folder: Path) -> Iterator[tuple[str, ...]]:
     """Yield a line for each checkpoint in the stores below *folder*.
 
-    Each line has the store, the thread, the namespace, the superstep, the source, the
-    values and the pending writes. Ids and times are left out, because they differ from
-    run to run.
+    Each line has the store, the thread, the namespace, the superstep, the source (such
+    as ``input`` or ``loop``), the values and the pending writes. Ids and times are left
+    out, because they differ from run to run.
     """
     from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415 - loads LMDB
 

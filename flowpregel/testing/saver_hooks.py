@@ -24,7 +24,9 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver as Saver
 
 
 def nth_id(number: int) -> str:
-    """Return a checkpoint id: a UUID like a run's, which sorts by *number*."""
+    """Return the checkpoint id with this number: a UUID of the kind that runs use. Ids
+    sort in the order of their numbers.
+    """
     return f"1f0a0000-0000-6000-8000-{number:012x}"
 
 
@@ -67,8 +69,8 @@ class Timeline:
             values: The new values of channels.
             deltas: The new writes of channels that store deltas.
             emptied: The channels that have no value any more.
-            source: The source of the checkpoint.
-            metadata: The metadata of the checkpoint.
+            source: The origin of the checkpoint, such as ``"input"`` or ``"loop"``.
+            metadata: The metadata to store with the checkpoint, or None for none.
         """
         values = values or {}
         deltas = deltas or {}
@@ -142,7 +144,7 @@ def writes(
         number: The number of the checkpoint from which the task started.
         pairs: The channel and the value of each write.
         task: The number of the task.
-        path: The path of the task.
+        path: The path of the task, which determines its order in the superstep.
         namespace: The namespace of the checkpoint.
     """
     pending = TaskWrites(nth_id(number), nth_task_id(task), path, pairs)
@@ -168,7 +170,7 @@ class SaverHooks:
         saver without files on disk, and returns *saver* itself.
 
         Args:
-            saver: The saver.
+            saver: The open saver.
             folder: The folder that `make_saver` got.
         """
         return saver

@@ -171,8 +171,9 @@ DELTAS: dict[str, DeltaCase] = {
 
 
 class DeltaRules(SaverHooks):
-    """Rules for deltas: a delta belongs to the version of the channel that its writes
-    made, and is applied to the nearest earlier stored value.
+    """Rules for deltas (the writes of a superstep, stored in place of the channel's
+    value): a delta belongs to the version of the channel that its writes made. It is
+    applied to the nearest earlier value that is stored.
     """
 
     @pytest.mark.parametrize("rule", DELTAS)
@@ -359,7 +360,9 @@ class ValueRules(SaverHooks):
         self,
         line: Timeline,
     ) -> None:
-        """A store may keep the value once for both records, but no reader sees that."""
+        """A store may keep the value only once for the pending write and the
+        checkpoint, but a reader gets it from both.
+        """
         value = "large" * 100
         line.commit(1, {"a": 1})
         pending = writes("t", 1, ("a", value)).writes

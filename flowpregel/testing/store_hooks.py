@@ -51,7 +51,7 @@ class StoreHooks:
         *store* itself.
 
         Args:
-            store: The store.
+            store: The open store.
             folder: The folder that `make_store` got.
             options: The options, as `make_store` takes them.
         """
