@@ -66,7 +66,8 @@ __all__ = [
     "task",
 ]
 
-# `map` is left out, since `from flowpregel import *` would hide Python's own `map`.
+# `map` is left out of `__all__`, because `from flowpregel import *` would hide Python's
+# own `map`.
 
 # A name is imported on first use (PEP 562), so that a program loads only the modules
 # that it needs.

@@ -42,8 +42,9 @@ library.
 STREAMS: Final = "flowpregel.streams"
 """The group of stream modes that need an extra (an optional dependency). A name is the
 mode; a value is a function that takes a run's metadata and the modes that the caller
-has requested, and returns an object that produces the items of the stream. The
-function's attribute ``make_manager`` passes callback handlers to the code of a node.
+has requested, and returns an object that produces the items of the stream. The function
+has an attribute ``make_manager``: a function that creates the callback manager for the
+code of a node.
 """
 NOTEBOOKS: Final = "flowpregel.notebooks"
 """The group of views of a run in a notebook. A value is a function that takes a saver

@@ -38,9 +38,9 @@ class InjectedFault(Exception):
 
 
 class Points:
-    """A counter of the fault points that this process passes. When the process passes
-    the chosen point for the chosen time, the counter performs the action (kill, stop,
-    raise, delay).
+    """A counter of the fault points that this process passes. When the process has
+    passed the chosen point the chosen number of times, the counter performs the action
+    (kill, stop, raise, delay).
 
     Args:
         trace: The file to append to, if any.

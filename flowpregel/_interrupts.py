@@ -22,8 +22,8 @@ that never returns can be interrupted.
 Handlers that were set with `signal.signal` are held back, for any signal. Handlers that
 the user's code sets during a run are noticed when that code returns. Not affected are
 ignored signals, signals with their default action, and handlers in C (such as
-faulthandler's). asyncio's handlers use the wake-up file descriptor, which needs no
-support here. A coroutine of the library cannot hold back signals for the whole main
+faulthandler's). asyncio's handlers use the wake-up file descriptor, and work without
+this module. A coroutine of the library cannot hold back signals for the whole main
 thread while it waits, because other coroutines run then: see `held_on_loop`.
 
 SIGTERM ends a program that has no handler for it. Inside `on_sigterm`, SIGTERM asks the
@@ -147,8 +147,8 @@ class _Hold:
         try:
             self.handlers[number](number, frame)
         except BaseException as error:
-            # The mark shows that a signal handler raised the error (see
-            # `is_from_handler`). An error whose class has only slots takes no new
+            # The attribute that is set marks the error as raised by a signal handler
+            # (see `is_from_handler`). An error whose class has only slots takes no new
             # attribute, so it stays unmarked.
             with suppress(AttributeError):
                 setattr(error, _MARK, True)
@@ -198,9 +198,9 @@ class _Hold:
                     inside.append(self)
                 else:
                     inside.append(handler)
-            # All three fields are set in one statement, because a signal handler that
-            # runs between two statements may call this method too, and would read them
-            # half-changed.
+            # `_found`, `_inside` and `_outside` are set in one statement, because a
+            # signal handler that runs between two statements may call this method too,
+            # and would read them half-changed.
             self._found, self._inside, self._outside = replaced, inside, handlers
         for number, handler in self._found:
             self.handlers[number] = handler

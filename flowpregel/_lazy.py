@@ -10,13 +10,13 @@ from typing import Any
 def import_name(
     package: dict[str, Any], homes: Mapping[str, Collection[str]], name: str
 ) -> Any:
-    """Import a name of a package, and store it there for its next use.
+    """Import a name of a package, and store it in the package for its next use.
 
     Args:
         package: The globals of the package.
-        homes: The names that are imported, by the module below ``flowpregel`` that
-            defines them.
-        name: The name.
+        homes: For each module below ``flowpregel``, the names that are imported from
+            it.
+        name: The name to import.
 
     Raises:
         AttributeError: The package does not have the name.

@@ -15,4 +15,6 @@ run_log.addHandler(logging.NullHandler())
 worker_log: Final = logging.getLogger("flowpregel.worker")
 """The logger for worker processes and their tasks."""
 store_log: Final = logging.getLogger("flowpregel.store")
-"""The logger for leases and the history in a store."""
+"""The logger for stores: runs that lost their lease (the claim on a thread), and
+deleted history.
+"""

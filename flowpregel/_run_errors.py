@@ -60,8 +60,8 @@ class CodeChangedError(_DetailedError):
 
 
 class UnmatchedCallsError(_DetailedError):
-    """A changed body makes none of a task's recorded calls any more, and *on_unmatched*
-    is ``"error"``.
+    """The changed code of a workflow makes none of a task's recorded calls any more,
+    and *on_unmatched* is ``"error"``.
     """
 
     task: str
@@ -88,8 +88,8 @@ class UnmatchedCallsError(_DetailedError):
 
 
 class ReplayMismatchError(_DetailedError):
-    """A body made a different call from the recorded one, with the same code and
-    input.
+    """The body of a workflow made a different call from the recorded one, although its
+    code and input are the same.
     """
 
     recorded: str
@@ -113,7 +113,7 @@ class InputMismatchError(_DetailedError):
 
     @property
     def summary(self) -> str:
-        """The message without advice."""
+        """The message of the error, without the advice on what to do."""
         run = f"the run {self.thread_id!r}"
         if not self.adopts:
             run = f"the run of thread {self.thread_id!r}"

@@ -120,7 +120,7 @@ def whole_text(error: BaseException) -> str:
 
 
 class CodeLine(NamedTuple):
-    """A line of the user's code, by the file and the number."""
+    """A line of the user's code: the file, and the number of the line in it."""
 
     file: str
     number: int
@@ -140,7 +140,7 @@ def give_notice(text: str, started_at: CodeLine | None = None) -> None:
     """Emit a `RunNotice` that refers to the user's line of code.
 
     Args:
-        text: The notice.
+        text: The text of the notice.
         started_at: The line to which the notice refers if the library has started this
             OS thread.
     """

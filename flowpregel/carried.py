@@ -48,7 +48,9 @@ class Carried:
     fields: Mapping[str, Any]
     """The log fields that structlog has bound."""
     traced: bool = False
-    """True if the headers came from OpenTelemetry, to which the task attaches them."""
+    """True if the headers came from OpenTelemetry. Then spans of the task become
+    children of the span that the headers identify.
+    """
 
 
 _declared: dict[ContextVar[Any], VariablePlace | None] = {}
@@ -145,7 +147,7 @@ def _observed() -> tuple[dict[str, str], dict[str, Any]]:
     structlog = sys.modules.get("structlog.contextvars")
     bound = {} if structlog is None else structlog.get_contextvars()
     # A log field that cannot be pickled must not make a task fail, so a value that is
-    # not plain is replaced by its repr.
+    # not of a basic type, such as a string or a number, is replaced by its repr.
     fields = {k: v if isinstance(v, _PLAIN) else repr(v) for k, v in bound.items()}
     return trace_headers(), fields
 

@@ -97,8 +97,8 @@ class Job:
     """
 
     task: Task
-    """The task, planned by the core. It contains the callable and the writers of the
-    node.
+    """The task, planned by the core. It contains the function of the node, and the
+    functions that write the node's output to channels.
     """
     step: StepContext
     """The superstep that the task belongs to. Its channels (in a worker, only those
@@ -435,7 +435,7 @@ class PathRun:
     """One call of the path function of a conditional edge."""
 
     output: Any = None
-    """The result of the path function."""
+    """The result of the path function, once the function has returned."""
     delay: Awaitable[None] | None = None
     """An awaitable that finishes the pending calls of async callback handlers, or None.
     It must be awaited before the function is called.
@@ -671,9 +671,9 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     if questions.notices:
         scope.emit_notices()
     adapter: Any = None if response_schema is None else _adapter_of(response_schema)
-    # The task gets a copy, which it may change. The original must not change: if a
-    # later answer is refused, all other answers are recorded again, and this record
-    # replaces the one with the refused answer.
+    # The task gets a copy of the answer, which it may change. The original must not
+    # change: if a later answer is refused, all other answers are recorded again, and
+    # this record replaces the one with the refused answer.
     if questions.is_answered(index) and adapter is None:
         return private_copy(task.attempt.answers[index])
     schema = response_schema if adapter is None else adapter.json_schema()

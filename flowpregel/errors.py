@@ -187,7 +187,9 @@ class GraphRecursionError(_DetailedError, RecursionError):
 
 
 class GraphDrained(_DetailedError):
-    """A run stopped at a barrier because `RunControl.request_drain` asked it to."""
+    """A run stopped at the end of a superstep because `RunControl.request_drain` asked
+    it to.
+    """
 
     reason: str = "shutdown"
     text = (
@@ -196,7 +198,7 @@ class GraphDrained(_DetailedError):
 
 
 class InvalidUpdateError(FlowPregelError):
-    """A write that the channel, or the run, cannot accept."""
+    """A channel, or the run, cannot accept a write."""
 
 
 class EmptyChannelError(FlowPregelError):
@@ -435,7 +437,9 @@ class StoreVersionError(StoreError):
 
 
 class StoreReadOnlyError(StoreError):
-    """A store cannot be written: a read-only folder, missing rights, or a fork."""
+    """A store cannot be written: it or its folder is read-only, rights are missing, or
+    this process was forked after the store was opened.
+    """
 
 
 class StoreBusyError(_DetailedError, StoreError):
@@ -488,7 +492,7 @@ class ThreadBusyError(_DetailedError, StoreError):
 
     @property
     def summary(self) -> str:
-        """The message without advice."""
+        """The message of the error, without the advice on what to do."""
         where = f"thread {self.thread_id!r}"
         where += f", namespace {self.namespace!r}" if self.namespace else ""
         return f"{where} is being run by {self.owner}"

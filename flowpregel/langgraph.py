@@ -1,4 +1,5 @@
-"""A program written for LangGraph on flowpregel: ``python -m flowpregel.langgraph``.
+"""The command ``python -m flowpregel.langgraph``, which runs a program written for
+LangGraph on flowpregel.
 
 The program runs as under ``python``, but flowpregel answers its imports of `langgraph`.
 """

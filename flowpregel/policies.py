@@ -215,7 +215,7 @@ def _says_what_to_retry(value: Any) -> bool:
 
 
 class TimeLimit(NamedTuple):
-    """A limit that a `TimeoutPolicy` sets to an attempt."""
+    """A limit that a `TimeoutPolicy` sets for an attempt."""
 
     at: float
     """The time at which the attempt reaches the limit, in seconds on the executor's
@@ -360,12 +360,12 @@ class TracePolicy:
     """
 
     process_inputs: Callable[[Any], Any] | None = None
-    """A function that returns the value to record for the node's input, or None to
-    record the input.
+    """A function that returns the value to record for the node's input. If this field
+    is None, the input itself is recorded.
     """
     process_outputs: Callable[[Any], Any] | None = None
-    """A function that returns the value to record for the node's output, or None to
-    record the output.
+    """A function that returns the value to record for the node's output. If this field
+    is None, the output itself is recorded.
     """
 
 
@@ -405,7 +405,9 @@ class Resources:
     (``CUDA_VISIBLE_DEVICES``).
     """
     limit: str | Sequence[str] = ()
-    """The names of executor limits. The call takes one unit of each limit."""
+    """The names of limits that the executor sets on the number of calls at a time. The
+    call counts once against each of these limits.
+    """
     rate: str | None = None
     """The maximum number of calls of the task that start in a period, such as
     ``"60/min"``, or with *cost*, the maximum cost of these calls.

@@ -71,13 +71,14 @@ process need not wait. Another process resumes the run later.
 """
 SLEEPS_UNTIL: Final = "sleeps_until"
 AWAITS_SIGNAL: Final = "waits_for_signal"
-"""`SLEEPS_UNTIL` and `AWAITS_SIGNAL` are the keys of the value of an interrupt. A run
-asks this interrupt when it stops instead of waiting for a time or a signal.
+"""`SLEEPS_UNTIL` and `AWAITS_SIGNAL` are keys of a dict: the value of the interrupt
+that a run raises when it stops instead of waiting for a time or a signal.
 """
 
 
 class RunControl:
-    """Asks a run to stop at the next barrier, from any OS thread.
+    """Asks a run to stop at the next barrier (the end of a superstep), from any OS
+    thread.
 
     Example:
         >>> control = RunControl()
@@ -155,7 +156,7 @@ class StopSignal:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionInfo:
-    """The position of the running code in its run.
+    """The ids of the running code's task, run and checkpoint, and the attempt.
 
     Example:
         >>> from flowpregel.func import entrypoint
@@ -293,8 +294,8 @@ def _sync_tree(path: Path) -> None:
         for folder, _, files in os.walk(path):
             for name in files:
                 file = Path(folder, name)
-                # Only plain files are synced: syncing a pipe would wait, and syncing a
-                # link would sync the target of the link.
+                # Only regular files are synced: syncing a pipe would wait, and syncing
+                # a link would sync the target of the link.
                 if file.is_file() and not file.is_symlink():
                     _sync_file(file)
             _sync_file(Path(folder))
@@ -461,7 +462,9 @@ class Runtime(Generic[ContextT]):
 
     @property
     def drain_requested(self) -> bool:
-        """True once the run was asked to stop at the next barrier."""
+        """True once the run was asked to stop at the next barrier (the end of a
+        superstep).
+        """
         return self.control is not None and self.control.drain_requested
 
     @property
@@ -606,8 +609,8 @@ def read_channels(names: str | Sequence[str], *, with_own_writes: bool = False) 
 def write_channels(writes: Iterable[tuple[str, Any]]) -> None:
     """Write to channels in the name of the running node, before the node's own output.
 
-    The barrier applies the writes if this attempt of the node succeeds. A write to a
-    channel that does not exist is ignored, with a notice.
+    The writes are applied at the end of the superstep, if this attempt of the node
+    succeeds. A write to a channel that does not exist is ignored, with a notice.
 
     Args:
         writes: The channel and the value of each write.
@@ -657,7 +660,7 @@ def set_in_configs(key: str, value: Any) -> None:
     them call this function too (``FLOWPREGEL_PRELOAD``).
 
     Args:
-        key: The key.
+        key: The name of the entry in ``configurable``.
         value: A value that can be pickled, because code may pass on its config. None
             removes the key.
 
