@@ -120,8 +120,9 @@ def _store_answers(
         rows = tuple(tuple(question) for question in questions)
         writes = (*writes, (records.ASKED, rows))
     run.store_writes(task.id, task.path, writes)
-    # The answers are also added to the pending writes. If the body makes this call
-    # again in its next attempt, the call finds them there.
+    # The answers are also added to the pending writes. If *task* is a call of a body,
+    # and the body makes the call again in its next attempt, the call finds its answers
+    # there.
     run.replay.pending.setdefault(task.id, []).extend(writes)
 
 
@@ -204,8 +205,8 @@ def interrupts_by_id(task: Task, outcome: Interrupted) -> dict[str, Any]:
 def store_questions(run: Run, task: Task, outcome: Interrupted) -> None:
     """Store the questions of a task and its calls, and add them to the stream.
 
-    An answer that did not fit its question's schema is dropped. The questions of a call
-    are also stored as questions of the body that made the call.
+    An answer that did not fit the schema of valid answers to its question is dropped.
+    The questions of a call are also stored as questions of the body that made the call.
     """
     error = outcome.refused
     is_call = task.kind is Kind.CALL

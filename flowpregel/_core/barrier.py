@@ -33,8 +33,8 @@ from flowpregel.errors import InvalidUpdateError, NodeError
 TO_NODE = "branch:to:"
 """The prefix of the name of a channel that triggers a node of a `StateGraph`."""
 PUSHED = ("__pregel_push",)
-"""The trigger of a task that a `Send` has planned. The trigger is not a channel, so no
-version is marked as seen.
+"""The trigger of a task that a `Send` has planned. It is the name of no channel, so
+there is no version to record as seen by the node.
 """
 
 # ---------------------------------------------------------------- outputs of tasks
@@ -42,7 +42,7 @@ version is marked as seen.
 
 @dataclass(slots=True)
 class TaskOutput:
-    """The output of one task for the barrier."""
+    """The output of one task, which the barrier applies to the channels."""
 
     writes: Sequence[Write]
     reader: str = ""
@@ -51,8 +51,8 @@ class TaskOutput:
     """
     triggers: tuple[str, ...] = ()
     order: tuple[int, str] = (0, "")
-    """The position among the outputs of a superstep: the kind and the path of the
-    task.
+    """The sort key that determines the order in which a superstep's outputs are
+    applied: the kind and the path of the task.
     """
 
 
@@ -65,8 +65,8 @@ def check_writes(
 
     Args:
         program: The program with the channels.
-        author: The author of the writes, for the message.
-        writes: The writes.
+        author: The node or other source of the writes, for the error's message.
+        writes: The writes to check.
 
     Raises:
         InvalidUpdateError: A channel or the target of a `Send` does not exist.
@@ -341,8 +341,8 @@ def plan(
         path = f"{PULLED}{node.name}"
         tasks.append(_planned_task(node, Kind.PULL, value, path, step, node.triggers))
     for index, send in enumerate(_sends(state)):
-        # A `Send` to a node that no longer exists is skipped here; `start` refuses to
-        # continue such a thread.
+        # A `Send` to a node that no longer exists plans no task. (When a run resumes,
+        # `start` has already raised an error for such a `Send`.)
         if send.node in program.nodes:
             node = program.nodes[send.node]
             path = f"~__pregel_push, {index:010d}"
@@ -420,7 +420,7 @@ def _input_of(
     state: RunState,
     step: StepContext,
 ) -> Any:
-    """Return the input of *node*."""
+    """Return the input of *node*, made from the channels that it reads."""
     value: Any
     if isinstance(node.channels, str):
         channel = state.channels[node.channels]
@@ -497,7 +497,7 @@ def breaks_before(
     nodes: Iterable[Node],
     breakpoints: Names,
 ) -> bool:
-    """Return whether a breakpoint on one of *nodes* stops the run here.
+    """Return whether a breakpoint on one of *nodes* stops the run before these nodes.
 
     A breakpoint at which the run stopped before does not stop it again until a channel
     changes.

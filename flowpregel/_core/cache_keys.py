@@ -85,7 +85,7 @@ def shared_outcome(
         task: The task.
         entries: The reply for each key: the stored writes, a `Raised` if the lookup
             failed, or `BUSY`.
-        now: The wall-clock nanoseconds.
+        now: The present time in wall-clock nanoseconds.
     """
     claim = task.attempt.cache
     if claim is None:
@@ -107,8 +107,8 @@ def shared_outcome(
 def entry_to_share(
     task: Task, claim: CacheClaim, outcome: Outcome
 ) -> CacheEntry | None:
-    """Return the result of a settled task for the cache, or None if there is no result,
-    and the *claim* of the task is only released.
+    """Return the entry that the cache gets for a task that has ended with *outcome*.
+    Return None if the task has no result: then its *claim* on the key is only released.
     """
     if not isinstance(outcome, Returned):
         return None

@@ -31,8 +31,8 @@ from flowpregel._pickling.copies import as_storable
 
 DEEPEST = 1_000
 """The number of tasks, or graphs, that may be nested. It equals Python's default
-recursion limit. The limit is needed because nested tasks on OS threads and in worker
-processes share no stack that could overflow.
+recursion limit. Python's own limit does not stop them: nested tasks on OS threads and
+in worker processes have separate stacks.
 """
 _DEATHS = errors.WorkerDiedError, errors.MachineLostError
 MACHINE_LOSSES = 3
@@ -253,8 +253,8 @@ def save_state(
     if record is not None:
         writes.append((records.CALLED, tuple(record)))
     run.store_writes(task.id, task.path, writes)
-    # The state is also added to `pending`: in its next attempt, the calling body makes
-    # the call again, and the call finds its state there.
+    # The state is also added to `pending`. If the task is a call, its body makes the
+    # call again in the body's next attempt, and the call finds its state there.
     run.drop_saved_value(task)
     run.replay.pending[task.id].append(saved)
     run.outbox.resolve(request, Returned(()))
@@ -267,7 +267,8 @@ def cancel_call(
 ) -> list[Task]:
     """Record that a body no longer needs a call, and return the tasks that must stop.
 
-    The cancellation is recorded before the body's next effect, which depends on it.
+    The cancellation is recorded before the effects of anything that the body does next,
+    because these may depend on it.
     """
     task = _task_of_reply(running, request.reply)
     if task is None:
@@ -513,8 +514,8 @@ def with_earlier_items(task: Task, outcome: Raised) -> Raised:
 
 def items_to_store(run: Run, task: Task, items: ItemOutcomes) -> Write:
     """Return the write that stores the outcomes of a chunk's items for the next
-    attempt. Also add it to the pending writes: if the body makes the call again, the
-    call finds it there.
+    attempt. Also add this write to the pending writes: if the body makes the chunk's
+    call again, the call finds the outcomes there.
     """
     storable = {
         position: as_storable(error) for position, error in items.errors.items()

@@ -42,9 +42,9 @@ class CodeAround:
         channels: frozenset[str],
     ) -> tuple[UsedResults, ...]:
         """Return the digests of the functions that ran after *node*: conditions of the
-        node's edges, and reducers of the channels that it wrote to. Each digest is in
-        the form of a `UsedResults` (name, digest, count), in which a used result of a
-        task is recorded too. The count is 1.
+        node's edges, and reducers of the channels that it wrote to. Each digest is in a
+        `UsedResults` (name, digest, count), the form in which the used results of tasks
+        are recorded. The count is 1.
 
         Args:
             node: The node.

@@ -68,8 +68,8 @@ def check_determinism(
     # run fails with an error, unless it adopts the change.
     run.replay.report.is_changed = True
     files = [file for file, _ in changes]
-    # The run has already adopted files that, with this content, are in the arguments of
-    # a recorded call.
+    # If a recorded call has these files with their present content among its arguments,
+    # an earlier run has adopted the change already.
     if run.options.adopts_input or run.replay.has_files(files):
         return
     reasons = "; ".join(text for _, text in changes)
@@ -91,7 +91,8 @@ def _is_explained(
     if group == (record.name, record.arguments):
         return True
     if group in body.sequence.occurrences:
-        # The body has made the recorded call earlier in this attempt.
+        # The recorded call was not replaced: the body has already made it, earlier in
+        # this attempt.
         return True
     # Coroutines that run concurrently may make their calls in a different order in each
     # run. So in an async body any difference is allowed.

@@ -101,7 +101,9 @@ class Cancel:
     that: if it waits, or is a coroutine.
     """
     leave: bool = False
-    """True if the `Ended` of a task that cannot be stopped must follow at once."""
+    """True if the run no longer waits for a task that cannot be stopped: its `Ended`
+    follows at once.
+    """
 
 
 @dataclass(slots=True)
@@ -129,8 +131,8 @@ WAIT_FOR_EVENT: Final = Wait()
 
 @dataclass(slots=True)
 class Commit:
-    """The effect that stores a batch, with the durability of the run. The reply is
-    None.
+    """The effect that stores a batch of records, with the durability of the run. The
+    reply is None.
     """
 
     batch: Batch
@@ -236,8 +238,8 @@ class Call:
     them.
     """
     code: Any = None
-    """The code of the node, packed (pickled to be sent to another process), if that was
-    done at the call. Only the engine uses it.
+    """The code of the called task's node, pickled to be sent to another process. None
+    if it is pickled later, when the task starts. Only the engine uses this.
     """
     may_repeat: bool = False
     """True if the caller may be lost with its machine, and then makes the call again
@@ -292,7 +294,9 @@ class Report:
 
     done: float
     total: float | None = None
-    """The amount at the end, or None if the task does not know it."""
+    """The value that ``done`` has when the task has finished, or None if the task does
+    not know it.
+    """
     message: str | None = None
 
 

@@ -65,7 +65,7 @@ class ReorderedCalls:
             skipped.add(number)
 
     def take_skipped(self, group: CallGroup) -> int:
-        """Return the first skipped number, which is then used.
+        """Return the first skipped number, and count it as used.
 
         For each call whose own number was used by another call, there is a skipped
         number.

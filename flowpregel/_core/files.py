@@ -51,7 +51,7 @@ def collect_file(
     digest: str,
     size: int,
 ) -> None:
-    """Add a file to the list of files of the digest that is being computed."""
+    """Add a file to the list that `with_files` collects while a digest is computed."""
     collected = _COLLECTED.get()
     content = file_content(
         path,
@@ -65,7 +65,9 @@ def collect_file(
 def with_files(
     take_digest: Callable[[], Value],
 ) -> tuple[Value, tuple[FileContent, ...]]:
-    """Return the result of *take_digest*, and the files that it collected."""
+    """Call *take_digest*. Return its result, and the files that were collected
+    meanwhile.
+    """
     collected: list[FileContent] = []
     token = _COLLECTED.set(collected)
     try:

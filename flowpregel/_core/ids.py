@@ -182,7 +182,9 @@ class CallKey(NamedTuple):
     files: tuple[FileContent, ...] = ()
     """The files among the arguments, which are compared by content."""
     earlier: tuple[str, ...] = ()
-    """The digests that the arguments may have had under an earlier name of the task."""
+    """Other digests under which the same arguments may be recorded: those from the time
+    when the task had an earlier name.
+    """
     unseen: str = ""
     """The names of values to which the code refers, but whose content the digest of the
     code does not include. They are sent with the key, because the call may be made in a
@@ -236,7 +238,9 @@ class KnownQuestions(NamedTuple):
 
 
 class FailedCall(NamedTuple):
-    """A call that failed, with everything a saver needs to make it again."""
+    """A call that failed, with everything that a saver stores so that the call can be
+    made again, for example by a debugger.
+    """
 
     home: str
     """The module and the name of the function, with ``.map`` appended for a chunk."""
@@ -252,7 +256,7 @@ class Preview(NamedTuple):
     """
 
     fields: bytes = b""
-    """The short values by field, as JSON."""
+    """The short values of the arguments, the result and the metrics, as JSON."""
     media: bytes = b""
     """The larger parts, such as an image or the first rows of a table."""
 
@@ -372,9 +376,9 @@ def next_version(newest: float | str | None, now: int) -> float | str:
     """Return a version that is newer than *newest* and unique among all branches of a
     thread.
 
-    Versions of two branches must differ although both follow the same
-    checkpoint, so they are times: a hybrid logical clock (Kulkarni et al.,
-    "Logical Physical Clocks", 2014).
+    Two branches of a thread may follow the same checkpoint, so a counter would give
+    them equal versions. Therefore versions are times of a hybrid logical clock
+    (Kulkarni et al., "Logical Physical Clocks", 2014).
     """
     if newest is None:
         return now

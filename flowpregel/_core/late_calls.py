@@ -18,7 +18,7 @@ from flowpregel._core.records import Raised, Task, Withdrawn
 from flowpregel._core.run import Run
 
 TIME_TO_END: Final = 1_000_000_000
-"""Nanoseconds that a stopped call has to end."""
+"""The time that a call has to end after it was stopped, in nanoseconds."""
 LONGEST: Final = 1e18
 """The longest time (grace) that calls can get, in nanoseconds: 31 years."""
 SHOWN_CALLS: Final = 3
@@ -89,7 +89,7 @@ class FailedBodies:
 
         Args:
             running: The tasks that run or wait, by id.
-            now: The monotonic nanoseconds.
+            now: The present time in monotonic nanoseconds.
         """
         for body in list(self.bodies.values()):
             if body.deadline is None:

@@ -100,7 +100,9 @@ def _equal_call(
     group: CallGroup,
     number: int,
 ) -> Sequence[Write]:
-    """Return the recorded writes of the call with this *number* among equal calls."""
+    """Return the recorded writes of the call that has this *number* in its *group* of
+    equal calls.
+    """
     task_id = id_of_equal(run, caller, group, number)
     return recorded_writes(run, caller.attempt.body, task_id)
 
@@ -111,8 +113,8 @@ def id_of_equal(
     group: CallGroup,
     number: int,
 ) -> str:
-    """Return the task id of the call of *caller* that has this *number* among equal
-    calls.
+    """Return the task id of the call of *caller* that has this *number* in its *group*
+    of equal calls.
     """
     cursor = run.cursor
     step_parts = cursor.checkpoint_id, run.options.namespace, cursor.step, caller.id
@@ -155,7 +157,8 @@ def _adopted(
     call: Call,
     record: CallRecord,
 ) -> Sequence[Write]:
-    """Return the recorded writes of a call under a name that its task had before."""
+    """Return the writes that were recorded for a call when its task had another name.
+    """
     number = caller.attempt.body.sequence.occurrences[record.name, record.arguments] - 1
     for name in call.node.adopts:
         assert call.key is not None

@@ -65,7 +65,7 @@ class MetricSeries:
     def __init__(self) -> None:
         self._points: list[MetricPoint] = []
         self._stride = 1
-        """The distance of kept values: every *n*-th value is kept."""
+        """The number *n*: every *n*-th value is kept."""
         self._count = 0
         """The number of values that were added so far."""
         self._last: MetricPoint | None = None
@@ -98,8 +98,8 @@ class MetricSeries:
 class UnsentPoints:
     """The points of a running call that were not sent to the coordinator yet.
 
-    The first points are due half a second after the first one, so that short calls send
-    none.
+    Points are first sent half a second after the first one was added, so a call that is
+    shorter sends none.
     """
 
     __slots__ = ("_due", "_points")
@@ -118,7 +118,7 @@ class UnsentPoints:
 
         Args:
             name: The name of the metric.
-            point: The last value of the metric, at the present time.
+            point: The newest value of the metric, with the present time.
         """
         points_of_name = self._points.setdefault(name, [])
         del points_of_name[1:]

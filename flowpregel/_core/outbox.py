@@ -1,10 +1,10 @@
 """The writes that a run will store with its next commit, and the effects that must
 follow that commit.
 
-Nothing leaves a run before its cause is stored. So effects that show a result (to the
-stream, to a body that waits, to the cache) are collected here while events are handled,
-beside the writes that record the result. `Run.flush` then returns the commit first, and
-the effects behind it.
+A run shows nothing before the writes that caused it are stored. So effects that show a
+result (to the stream, to a body that waits, to the cache) are collected here while
+events are handled, beside the writes that record the result. `Run.flush` then returns
+the commit of the writes, followed by the effects.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Outbox:
     """The subjects of the notices that the user has already received."""
 
     def add_attempt(self, attempt: AttemptRecord) -> None:
-        """Add the attempt of a node to the next checkpoint, if the code or the used
-        results behind the node's writes are known.
+        """Add the record of a node's attempt to the next checkpoint, if it names the
+        code that made the node's writes, or results that the node used.
         """
         if attempt.code or attempt.used:
             self.step_attempts.append(attempt)

@@ -1,9 +1,10 @@
 """The preparation of writes by the channels that they go to, before the writes are
 stored or shown.
 
-Some channels complete a write. A list of messages, for example, gives an id to each
-message that has none. If that were done when a barrier folds the write, then the stored
-write, the stream and each later read of the thread would have different ids.
+Some channels add parts that a write lacks. A list of messages, for example, gives an id
+to each message that has none. If the id were made only when a barrier folds the write
+into the channel, then the stored write, the stream and each later read of the thread
+would have different ids.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ def prepared_writes(
     author: str,
     writes: Sequence[Write],
 ) -> Sequence[Write]:
-    """Return *writes* as their channels prepare them, or the same object if no channel
-    changes a write.
+    """Return *writes* after their channels have prepared them: the same object if no
+    channel has changed a write.
 
     Args:
         preparations: The functions that prepare writes, by channel.

@@ -84,12 +84,13 @@ class PreviewDraft:
     """The unfinished preview of a call that still runs."""
 
     parts: dict[str, Any] = field(default_factory=dict)
-    """The fields of the arguments and of the metrics, by their keys in the JSON."""
+    """The fields of the arguments (key ``a`` in the JSON) and of the metrics (``m``).
+    """
     media: list[Media] = field(default_factory=list)
     outputs: bytes = b""
     """The records of the output files, as the end of the preview's JSON."""
     series: dict[str, MetricSeries] | None = None
-    """The series of the metrics, once there is one."""
+    """The series of the metrics, or None before the first value of a metric."""
     unsent: UnsentPoints | None = None
     """The points of the series that the coordinator does not have yet, or None."""
 
@@ -98,11 +99,12 @@ NO_PREVIEW: Final = Preview()
 
 
 def first_fields(parts: dict[str, Any]) -> bytes:
-    """Return the parts of a preview as JSON of at most `MOST_BYTES` bytes, without
-    fields for which there is no room.
+    """Return the parts of a preview as JSON. If it would have more than `MOST_BYTES`
+    bytes, leave out fields at the end of each part.
 
     Args:
-        parts: The arguments, the result and the metrics, by their keys in the JSON.
+        parts: The fields of the arguments, the result and the metrics, by the keys
+            ``a``, ``r`` and ``m``.
     """
     smaller = dict(parts)
     data = encode_json(smaller).encode(errors="replace")
@@ -273,10 +275,12 @@ def arguments_preview(task: Task) -> bytes:
 ResultOrigins: TypeAlias = dict[int, tuple[str, Any]]
 """The results that a body has read, by the ``id()`` of the result: the name of the
 task, and a mark (see `_mark_of`) that another object at the same address is unlikely to
-have. No result is kept alive.
+have. The entries do not keep the results alive.
 """
 MOST_ITEMS: Final = 256
-"""The number of first items of a container that are checked for results."""
+"""The number of items, from the beginning of a list, tuple or dict, that are compared
+with the results of tasks.
+"""
 MOST_ORIGINS: Final = 20_000
 _SEQUENCES: Final = frozenset({list, tuple})
 _SIZED: Final = frozenset({list, tuple, dict, set, bytes})
@@ -293,8 +297,8 @@ def note_result(
     the result if it is a container.
 
     Args:
-        origins: The results so far, or None if there are none.
-        result: The result.
+        origins: The results that the body has read so far, or None if there are none.
+        result: The result that the body reads now.
         name: The name of the task.
     """
     known = {} if origins is None else origins
@@ -320,8 +324,9 @@ def sources_among(
     origins: ResultOrigins,
     futures: Mapping[int, str],
 ) -> Sources:
-    """Return the parameter and the name of the task for each argument that is a result
-    or a future, or that has one among its first items.
+    """Return, for each argument that is or contains the result or the future of a task,
+    the name of the parameter and the name of that task. Only the first items of a
+    container are checked.
 
     Args:
         arguments: The name of the parameter and the value of each argument.
@@ -392,8 +397,9 @@ def with_sources(preview: bytes, sources: Sources) -> bytes:
     """Return the preview of a call, with the tasks from which its arguments come.
 
     Args:
-        preview: The preview as JSON, or nothing.
-        sources: The names of a parameter and of a task, for each such argument.
+        preview: The preview as JSON, or empty.
+        sources: The name of the parameter and of the task, for each argument that comes
+            from a task.
     """
     tasks: dict[str, list[str]] = {}
     for parameter, name in sources[:MOST_FIELDS]:

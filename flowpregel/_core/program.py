@@ -47,7 +47,9 @@ class Program:
     finishing: tuple[str, ...] = ()
     """The channels whose `finish` is called when no task is due."""
     silent: frozenset[str] = frozenset()
-    """The channels of the three kinds above, which may change without a write."""
+    """The channels in *consuming*, *ticking* and *finishing*, which may change without
+    a write.
+    """
     deltas: Mapping[str, DeltaChannel[Any, Any]] = field(default_factory=dict)
     """The channels whose writes are stored in checkpoints, instead of their values."""
     migrate: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None
