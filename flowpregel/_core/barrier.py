@@ -341,8 +341,8 @@ def plan(
         path = f"{PULLED}{node.name}"
         tasks.append(_planned_task(node, Kind.PULL, value, path, step, node.triggers))
     for index, send in enumerate(_sends(state)):
-        # A `Send` to a node that no longer exists plans no task. (When a run resumes,
-        # `start` has already raised an error for such a `Send`.)
+        # A `Send` to a node that no longer exists is skipped. A run that would have to
+        # execute it does not get this far, because `start` raises an error.
         if send.node in program.nodes:
             node = program.nodes[send.node]
             path = f"~__pregel_push, {index:010d}"

@@ -69,7 +69,7 @@ def check_determinism(
     run.replay.report.is_changed = True
     files = [file for file, _ in changes]
     # If a recorded call has these files with their present content among its arguments,
-    # an earlier run has adopted the change already.
+    # the change was adopted before.
     if run.options.adopts_input or run.replay.has_files(files):
         return
     reasons = "; ".join(text for _, text in changes)

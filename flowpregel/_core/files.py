@@ -65,8 +65,8 @@ def collect_file(
 def with_files(
     take_digest: Callable[[], Value],
 ) -> tuple[Value, tuple[FileContent, ...]]:
-    """Call *take_digest*. Return its result, and the files that were collected
-    meanwhile.
+    """Call *take_digest*. Return its result, and the files that were collected during
+    the call.
     """
     collected: list[FileContent] = []
     token = _COLLECTED.set(collected)

@@ -239,7 +239,7 @@ class KnownQuestions(NamedTuple):
 
 class FailedCall(NamedTuple):
     """A call that failed, with everything that a saver stores so that the call can be
-    made again, for example by a debugger.
+    made again, for example by ``flowpregel debug``.
     """
 
     home: str

@@ -157,8 +157,7 @@ def _adopted(
     call: Call,
     record: CallRecord,
 ) -> Sequence[Write]:
-    """Return the writes that were recorded for a call when its task had another name.
-    """
+    """Return the writes recorded for a call when its task had another name."""
     number = caller.attempt.body.sequence.occurrences[record.name, record.arguments] - 1
     for name in call.node.adopts:
         assert call.key is not None

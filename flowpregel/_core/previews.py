@@ -84,8 +84,7 @@ class PreviewDraft:
     """The unfinished preview of a call that still runs."""
 
     parts: dict[str, Any] = field(default_factory=dict)
-    """The fields of the arguments (key ``a`` in the JSON) and of the metrics (``m``).
-    """
+    """The fields of the arguments (key ``a`` in the JSON) and the metrics (``m``)."""
     media: list[Media] = field(default_factory=list)
     outputs: bytes = b""
     """The records of the output files, as the end of the preview's JSON."""
@@ -278,8 +277,8 @@ task, and a mark (see `_mark_of`) that another object at the same address is unl
 have. The entries do not keep the results alive.
 """
 MOST_ITEMS: Final = 256
-"""The number of items, from the beginning of a list, tuple or dict, that are compared
-with the results of tasks.
+"""The number of items, from the beginning of a list, tuple or dict, that are noted as
+results or compared with them.
 """
 MOST_ORIGINS: Final = 20_000
 _SEQUENCES: Final = frozenset({list, tuple})

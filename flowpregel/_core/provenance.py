@@ -5,9 +5,9 @@
     a node ends ──► its code, and that behind the results it used ──► `AttemptRecord`
     the run resumes, or is called again ──► `CodeComparison`
 
-The record of a call contains a digest of the code that ran. The code behind the writes
-of a node, such as the result of a body, is compared through the node's `AttemptRecord`,
-without running anything.
+The record of a call contains a digest of the code that ran. The digest of the code that
+made the writes of a node, such as the result of a body, is in the node's
+`AttemptRecord`. It is compared with the present code without running anything.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def code_of_node(node: Node) -> str:
     """Return a digest of a node's code with `CODE_DIGITS` digits, or an empty string if
     the node has no code of its own.
 
-    Tasks that the code calls are represented by name, because their results have
-    separate digests.
+    The digest includes only the names of the tasks that the code calls, because the
+    results of these tasks are recorded with digests of their own.
     """
     known = _BY_NODE.get(node)
     if known is not None:
@@ -100,7 +100,7 @@ def attempt_record_of(
 
     Args:
         task: The task.
-        writes: Its writes.
+        writes: The last writes of the task, which are stored with the record.
         code_around: The digests of the code that runs beside the nodes, such as
             reducers.
     """
@@ -206,8 +206,8 @@ class CodeChange:
 
 
 class CodeComparison:
-    """A comparison of the code behind recorded results with the present code of nodes,
-    and of the tasks that their code refers to.
+    """A comparison of the code that made recorded results with the present code of the
+    same nodes, and of the tasks that their code refers to.
 
     Args:
         program: The program of the nodes.
@@ -233,8 +233,8 @@ class CodeComparison:
         """
 
     def add(self, ran: AttemptRecord) -> bool:
-        """Compare the recorded code behind one result with the present code, and return
-        whether any of it has changed.
+        """Compare the code that made one recorded result with the present code, and
+        return whether any of this code has changed.
 
         Args:
             ran: The record of the attempt that wrote the result.
@@ -271,8 +271,8 @@ class CodeComparison:
             self.unknown.add(name)
 
     def _add_task(self, tasks: list[Any], used: UsedResults) -> None:
-        """Compare the recorded code of a task with the present code. *tasks* are the
-        tasks with the recorded name.
+        """Compare the recorded code of a task with the present code of *tasks*: the
+        tasks that have, or had, the recorded name.
         """
         name, code, count = used
         if not any(task.has_code(code) for task in tasks):
@@ -353,7 +353,9 @@ def first_difference(recorded: str, now: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OtherCodeNotice:
-    """The facts for the notice that recorded results of different code were used."""
+    """The facts for the notice that a run used recorded results that different code had
+    made.
+    """
 
     name: str
     """The name of the task."""
@@ -367,7 +369,7 @@ class OtherCodeNotice:
 
     def text(self, difference: str) -> str:
         """Return the text of the notice. *difference* is the first line in which the
-        two sources differ.
+        recorded and the present source code differ.
         """
         results = "results were" if self.old_results > 1 else "result was"
         text = (
@@ -402,8 +404,8 @@ class CodeNotice:
         """Return the notice that the code or the input of a body has changed.
 
         Args:
-            counts: The numbers of answered calls, of executed calls, and of recorded
-                calls that were not made again.
+            counts: The numbers of calls that got recorded results, of executed calls,
+                and of recorded calls that were not made again.
             codes: The digests of the recorded code and of the present code.
         """
         answered, executed, unreplayed = counts

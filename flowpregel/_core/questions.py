@@ -47,7 +47,7 @@ class Answers:
     in order, to the questions that the graph asks now.
     """
     interrupts: dict[str, Interrupt] = field(default_factory=dict)
-    """The questions that were asked and have no answer, by id."""
+    """The questions that this run has asked and that have no answer, by id."""
     questions: dict[str, QuestionRecord] = field(default_factory=dict)
     """The records of all questions without answers, by id, whether this run or an
     earlier run asked them.
@@ -99,14 +99,16 @@ class AskedQuestions:
         for index in range(len(self.records), answered):
             self.records.append(QuestionRecord(interrupt_id(namespace, index)))
         self._unused = list(range(len(self.records)))
-        """The indices in `records` of the questions that this attempt has not asked."""
+        """The indices in `records` of the recorded questions that this attempt has not
+        asked yet.
+        """
         self.notices: list[str] = []
         """The notices that the user has not received yet."""
 
     def find(self, value: Any) -> int:
         """Return the index in `records` of the question that *value* asks.
 
-        Its answer has the same index among the answers, if it has one.
+        If the question has an answer, the answer has the same index among the answers.
         """
         question = QuestionRecord("", _content_of(value), outlined(value))
         for index in self._unused:

@@ -98,7 +98,8 @@ def answer_from_record(
     task_id: str,
     record: CallRecord,
 ) -> tuple[str, Outcome | None]:
-    """Return the id of a call, and the outcome that is recorded for the call, or None.
+    """Return the id of a call, and the outcome that is recorded for the call. The
+    outcome is None if the call must run.
 
     Args:
         run: The run.
@@ -122,8 +123,8 @@ def answer_from_record(
     if recorded is None:
         check_determinism(run, caller, record)
         return task_id, None
-    # A call that a recorded call made is not counted, because it is not made again if
-    # the recorded call's own result is used. A call that this run made in an earlier
+    # Calls inside a recorded call are not counted, because they are not made again if
+    # the result of the recorded call is used. A call that this run made in an earlier
     # attempt of the body is not counted either.
     is_of_earlier_run = task_id not in body.recorded
     is_counted = caller.record is None and record.code != ""
@@ -277,8 +278,8 @@ def count_unreplayed(run: Run, tasks: Sequence[Task]) -> None:
     last attempts.
     """
     recorded = list(run.replay.recorded_calls())
-    # Calls that a recorded call made are left out: they are not repeated if the result
-    # of that call comes from its record.
+    # Calls inside a recorded call are left out: they are not made again if the result
+    # of that recorded call is used.
     callers = {digest_of_call(record) for record in recorded}
     report = run.replay.report
     for record in recorded:
@@ -305,8 +306,9 @@ def _forget_unreplayed_failures(run: Run, tasks: Sequence[Task]) -> None:
     """Drop the recorded failures of calls that the bodies of *tasks* did not make again
     in their last attempts.
 
-    An earlier body had caught these failures. They are not failures of the run any
-    more, and if a later body makes such a call, the call is tried again.
+    In an earlier run, the body caught these failures. The present body does not make
+    the calls, so the failures do not concern it. If a later body makes such a call, the
+    call is tried again.
     """
     failed = _recorded_failures(run)
     if not failed or not run.replay.reuses_writes:
@@ -316,7 +318,8 @@ def _forget_unreplayed_failures(run: Run, tasks: Sequence[Task]) -> None:
         (record.name, record.arguments) for record in run.replay.recorded_calls()
     )
     for task in tasks:
-        # A body that ended in an earlier run has made no calls in this one.
+        # A body that ended in an earlier run was not run by this one, so it could not
+        # make calls again.
         if task.attempt.span is None:
             continue
         for task_id in _unreplayed_ids(run, task, recorded, codes):

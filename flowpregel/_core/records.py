@@ -149,7 +149,9 @@ class Node:
     are none, the output is the input.
     """
     graph: Any = None
-    """The graph whose ``nested_run`` the node is, if the node runs a graph."""
+    """The graph that the node runs, by its method ``nested_run``; or None if it runs
+    none.
+    """
     subgraph: Any = None
     """The graph whose states are shown with the node's tasks: the nested graph, or a
     graph that the node calls.
@@ -168,7 +170,8 @@ class Node:
     reads.
     """
     writers: tuple[Any, ...] = ()
-    """The functions that each take the node's output and return writes."""
+    """Functions, each of which takes the node's output and returns writes to channels.
+    """
     reads: tuple[str, ...] = ()
     """The channels that the writers may read again, with the writes of their own task
     applied.
@@ -256,8 +259,8 @@ class TaskOrigin:
 
 @dataclass(slots=True, eq=False)
 class CacheClaim:
-    """The claim of a task on a shared result: the key, and what is known of the
-    result.
+    """The claim of a task on a shared result, which lets other tasks wait for the
+    result: its key, and what is known of the result.
     """
 
     key: tuple[tuple[str, ...], str]
@@ -267,8 +270,8 @@ class CacheClaim:
     is_busy: bool = False
     """True if the task waits for the result that another task or run computes."""
     writes: Sequence[Write] = ()
-    """The writes of the task as the node made them. Each task that gets them has its
-    channels prepare them again.
+    """The writes of the task before the channels prepared them. Other tasks that share
+    the result get these writes, and have their own channels prepare them.
     """
 
 
@@ -314,17 +317,21 @@ class Task:
     id: str
     """The id of the task; the same on every replay."""
     node: Node
-    """The node."""
+    """The node that the task calls."""
     kind: Kind
     """The kind of the task, which names its cause."""
     input: Any
     """The input of the node, or the arguments of a CALL."""
     path: str
-    """The position in the superstep; the same on every replay."""
+    """A string with the position of the task in the superstep; the same on every
+    replay.
+    """
     triggers: tuple[str, ...] = ()
     """The channels that triggered the task."""
     namespace: str = ""
-    """The namespace of nested graphs and interrupts: ``ns|name:id``."""
+    """The namespace of the graphs that the task runs and of its interrupts,
+    ``ns|name:id``: the run's namespace, and the name and the id of the task.
+    """
     parent: Task | None = None
     """The caller of a CALL, or the failed task of a HANDLER."""
     timeout: TimeoutPolicy | None = None
@@ -332,9 +339,9 @@ class Task:
     error: NodeError | None = None
     """The failure that a HANDLER handles."""
     origin: TaskOrigin | None = None
-    """The source of a CALL, or None for a planned task."""
+    """The origin of a CALL, or None for a planned task."""
     attempt: Attempt = field(default_factory=Attempt)
-    """The current or next attempt."""
+    """The current or next attempt of the task."""
 
     @property
     def name(self) -> str:
@@ -456,7 +463,7 @@ _FAILED_CALLS = "__flowpregel_calls__"
 
 
 def add_failed_calls(error: BaseException, calls: Iterable[str]) -> None:
-    """Store in *error* the ids of the calls that failed with it."""
+    """Store in *error* the ids of the calls that failed with this error."""
     # The attribute is set in `__dict__`, because the class of the error may refuse
     # `setattr`.
     error.__dict__[_FAILED_CALLS] = {*error.__dict__.get(_FAILED_CALLS, ()), *calls}
@@ -486,7 +493,9 @@ class Address:
     namespace: str = ""
     """The namespace of a nested run, or an empty string for the outermost run."""
     checkpoint_id: str | None = None
-    """The id of the checkpoint. None means the newest checkpoint, or all of them."""
+    """The id of the checkpoint. None means the newest checkpoint or all checkpoints,
+    depending on the method that gets the address.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,19 +503,20 @@ class Delta:
     """The writes that one superstep added to a DeltaChannel."""
 
     previous: Version | None
-    """The version to which the writes were applied, or None for an empty channel."""
+    """The version that the channel had before the writes, or None for an empty channel.
+    """
     writes: tuple[Any, ...]
     """The writes, in the order in which the reducer gets them."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaHistory:
-    """The history of a DeltaChannel. The value of the channel is *writes* folded over
-    *seed*.
+    """The history of a DeltaChannel. The value of the channel results from folding
+    *writes* into *seed*.
     """
 
     seed: Any
-    """The nearest snapshot, or `MISSING` when there is none."""
+    """The value in the nearest snapshot, or `MISSING` if there is no snapshot."""
     writes: Sequence[tuple[Any, ...]]
     """The writes since the snapshot, as one tuple for each superstep, oldest first."""
     is_stored: bool = True
@@ -547,7 +557,9 @@ class Checkpoint:
     values: Mapping[str, Any] = field(default_factory=dict)
     deltas: Mapping[str, Delta] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """The metadata of the user (``config["metadata"]``), ``run_id`` and ``parents``."""
+    """The metadata that the user passed (``config["metadata"]``), ``run_id`` and
+    ``parents``.
+    """
     follows: int = NOTHING_DUE
     """The continuation: 0 if nothing is due, 1 if tasks are due, 2 if tasks are due but
     wait for a person, or 3 if the run has used up its supersteps.
@@ -582,7 +594,7 @@ class TaskWrites:
 
 @dataclass(slots=True)
 class Batch:
-    """Records that belong together: committed in one transaction, or not at all."""
+    """Records that a saver commits in one transaction, all of them or none."""
 
     address: Address
     """The thread and the namespace of the records."""
@@ -591,8 +603,8 @@ class Batch:
     checkpoint: Checkpoint | None = None
     """The new checkpoint, or None if the superstep has not ended yet."""
     fence: int | None = None
-    """The fencing token of the run's lease: a store refuses the batch of an outdated
-    lease.
+    """The number of the run's lease (the exclusive right to write to the thread). A
+    store refuses a batch if another process has got a lease with a greater number.
     """
 
 
@@ -621,8 +633,8 @@ class MadeBy(NamedTuple):
     """The name, the digest of the code, and the used results of each node."""
 
     def attempts(self) -> list[AttemptRecord]:
-        """Return attempt records of the nodes, in which only the code and the used
-        results are known.
+        """Return an attempt record for each node, in which only the name, the code and
+        the used results are known.
         """
         attempts = []
         for name, code, used in self.nodes:
@@ -678,7 +690,7 @@ class Saved:
     address: Address
     """The address of the checkpoint, with its id."""
     checkpoint: Checkpoint
-    """The checkpoint."""
+    """The checkpoint itself, without its pending writes."""
     writes: tuple[PendingWrite, ...] = ()
     """The pending writes, ordered by (path, task id, index)."""
     deltas: Mapping[str, DeltaHistory] = field(default_factory=dict)
@@ -692,8 +704,8 @@ class Saved:
     if the versions of two branches can never be equal.
     """
     ran: tuple[TaskAttempt, ...] = ()
-    """The attempts of the tasks that have writes on the checkpoint, in the same
-    order.
+    """The attempts of the tasks that have pending writes on the checkpoint, in the
+    order of these writes.
     """
     lazy_results: LazyResults | None = field(default=None, compare=False)
     """The reader of results of finished calls that are not in *writes*, or None if

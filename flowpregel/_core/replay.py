@@ -81,7 +81,7 @@ class Replay:
     needed.
     """
     matched: set[str] = field(default_factory=set)
-    """The names of the tasks that have made a recorded call again."""
+    """The names of the tasks of which a recorded call was made again."""
     unmatched: dict[str, UnmatchedCallsError | None] = field(default_factory=dict)
     """The error for each task's first call without a record, by the task's name. The
     value is None if no error applies: the user has already had the notice, or recorded
@@ -94,7 +94,7 @@ class Replay:
     """
 
     def clear(self) -> None:
-        """Drop the stored writes, which a new checkpoint includes."""
+        """Drop the stored writes, because a new checkpoint includes their effect."""
         self.pending = {}
         self.lazy_results = None
         self._calls_by_position = None

@@ -151,7 +151,8 @@ def _open_questions(run: Run, writes: Sequence[Write]) -> dict[str, Interrupt]:
 
     Args:
         run: The run.
-        writes: The writes of the command, as if the run had already made them.
+        writes: The writes of the command. The questions of tasks that they replace are
+            left out.
     """
     replaced = _replaced_tasks(run, writes)
     questions: dict[str, Interrupt] = {}
@@ -189,8 +190,8 @@ def _replaced_tasks(run: Run, writes: Sequence[Write]) -> set[str]:
     """Return the ids of the tasks that were due, and are not due any more because of a
     command.
 
-    The `Send` objects of a command replace those of the last superstep, and so the
-    tasks that these had planned.
+    The `Send` objects of a command replace those of the last superstep, so the tasks
+    that the replaced objects had planned are not due any more.
     """
     output = TaskOutput([*own_writes(run), *writes])
     if not any(channel == records.TASKS for channel, _ in output.writes):
@@ -213,8 +214,8 @@ def _after_goto(
     answers: dict[str, Any],
     writes: Sequence[Write],
 ) -> dict[str, Any]:
-    """Return the answers to use, after a command with both answers and a goto. Its
-    *writes* may drop the tasks whose questions are answered.
+    """Return the answers to use for a command with both answers and a goto. The
+    *writes* of the goto may replace the tasks whose questions are answered.
 
     An answer by id goes only to its question. An answer without an id goes, as in
     LangGraph, to the question that is asked first.

@@ -57,8 +57,8 @@ from flowpregel.channels.base import MISSING
 from flowpregel.errors import INVALID_RESUME
 
 UNREAD: Final = object()
-"""The output of a run whose state has the values that were last shown: they are read
-when they are needed.
+"""A placeholder for the output of a run: the values that were last shown are still in
+the run's state, and are read from it when they are needed.
 """
 
 
@@ -94,8 +94,8 @@ class StepCursor:
     """The superstep at which the recursion limit ends the run."""
     source: records.Source = "input"
     triggered: list[Node] | None = None
-    """The nodes that channels trigger in the superstep, or None if the checkpoint from
-    which it starts did not need them.
+    """The nodes that channels trigger in the superstep, or None if they were not
+    computed for the checkpoint from which the superstep starts.
     """
 
 
@@ -144,7 +144,9 @@ class Run:
         )
 
     def apply(self, outputs: Sequence[TaskOutput]) -> Update:
-        """Apply the outputs of tasks as a new version, for the next checkpoint."""
+        """Apply the outputs of tasks to the channels, and return the changes. The
+        changed channels get a new version, and are stored with the next checkpoint.
+        """
         self.now += 1
         state = self.state
         version = self.options.next_version(state.newest, self.now)
@@ -170,7 +172,8 @@ class Run:
         if "values" in self.options.modes:
             self.outbox.effects.append(Emit("values", self.read_output()))
         elif not self.program.silent.isdisjoint(outputs):
-            # A later barrier may change such a channel without a write.
+            # The values are read now, because a later barrier may change such a channel
+            # without a write.
             self.read_output()
 
     def read_output(self) -> Any:
@@ -302,8 +305,8 @@ class Run:
         return FailedCall(node.home, task.input, node.redacted)
 
     def _report_unseen_values(self, attempt: AttemptRecord) -> None:
-        """Add to the replay's report the values whose content the digests of the code
-        behind a result do not include.
+        """Add values to the replay's report: those to which the code behind a result
+        refers, but whose content is not in the digest of that code.
         """
         codes = {name: code for name, code, _ in attempt.used}
         codes[attempt.name] = attempt.code
@@ -422,10 +425,10 @@ class Run:
         *,
         is_edit: bool = False,
     ) -> list[Effect]:
-        """Make the state a checkpoint, and the next superstep its child.
+        """Make a checkpoint of the state, from which the next superstep starts.
 
         Args:
-            source: The cause of the state.
+            source: The cause of the state, such as a superstep.
             ended: The nodes that ran in the superstep before this state.
             is_edit: Whether the user has edited the thread, and so decides when it
                 resumes: its due tasks do not start by themselves.
@@ -448,9 +451,10 @@ class Run:
             self.now += 1
             cursor.checkpoint_id = ids.checkpoint_id(self.now, cursor.step)
             if outbox.is_deferred:
-                # The barrier of the superstep has applied the pending writes to the
-                # channels. No earlier checkpoint will be stored, and pending writes
-                # belong to an earlier checkpoint. So the outbox drops them.
+                # The outbox drops the pending writes, because the barrier has applied
+                # them to the channels. They could only be stored with the checkpoint
+                # from which their superstep started, and no such checkpoint will be
+                # stored.
                 if source == "input":
                     outbox.has_unstored_input = True
                 outbox.writes.clear()
@@ -464,10 +468,10 @@ class Run:
         """Return the commit of everything that is not stored yet, and the effects that
         follow it.
 
-        With ``durability="exit"`` this is the whole run.
+        With ``durability="exit"``, nothing of the run is stored before this commit.
 
         Args:
-            follows: The continuation of the checkpoint that this may make.
+            follows: The `Checkpoint.follows` of the checkpoint, if one is made here.
         """
         if self.options.address is None:
             return []

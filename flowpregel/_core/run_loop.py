@@ -99,18 +99,18 @@ def _steps(program: Program, options: Options, user_input: Any) -> Steps:
 
 
 def _fail(run: Run, superstep: Superstep | None, error: BaseException) -> Steps:
-    """Stop the tasks of a run that ends with *error*, release its claims, and store its
-    results.
+    """Stop the tasks of a run that ends with *error*, release the run's claims on
+    shared results, and store the results of its tasks.
     """
     if superstep is not None:
         yield from superstep.abandon()
-    # An effect may be performed only after its cause was stored, so the effects whose
-    # commit will not follow are dropped.
+    # The effects in the outbox wait for a commit that stores their causes. This commit
+    # will not be made, so the effects are dropped.
     run.outbox.effects.clear()
     if run.outbox.claims:
-        # The claims on shared results, for which tasks of other runs wait, are
-        # released. This run may be a nested one that its outer run tries again only
-        # later, and the other tasks must not wait until then.
+        # The claims are released now, because tasks of other runs may wait for the
+        # shared results. This run may be a nested one that its outer run tries again
+        # only later, and the other tasks must not wait until then.
         yield CacheStore(dict.fromkeys(run.outbox.claims))
     follows = TASKS_DUE
     if isinstance(error, GraphRecursionError):
@@ -164,7 +164,9 @@ def _pauses_before(run: Run, tasks: list[Task]) -> bool:
 
 
 def _finish(run: Run) -> Steps:
-    """End a run that has nothing left to do, or has used up its supersteps."""
+    """Return the `Result` of a run that has nothing left to do, or raise an error for a
+    run that has used up its supersteps.
+    """
     options = run.options
     if run.cursor.step > run.cursor.stop:
         raise GraphRecursionError(options.recursion_limit)
@@ -223,7 +225,9 @@ def _end_step(run: Run, superstep: Superstep) -> Steps:
 
 
 def _pause(run: Run) -> Steps:
-    """Stop at a breakpoint or an interrupt."""
+    """Store the state of a run that stops at a breakpoint or an interrupt, and return
+    its `Result`.
+    """
     answers = run.answers
     # If a run stops at a breakpoint, here or in a nested graph, and asks no question,
     # the stream shows that once: in the outermost run.

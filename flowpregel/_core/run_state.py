@@ -54,8 +54,8 @@ class Update:
         """Return the changes of this barrier and of *later* as the changes of one
         barrier.
 
-        A DeltaChannel that changed in both, and whose earlier change is not a delta but
-        a full value, has no delta: its full value is stored.
+        If both barriers changed a DeltaChannel, and the first change is not a delta but
+        a full value, the result has no delta for the channel: its full value is stored.
         """
         deltas = {
             name: delta

@@ -1,10 +1,10 @@
 """The ways to spell one call: equal spellings are equal calls.
 
 ``work(0)``, ``work(x=0)`` and ``work(0, deep=False)``, where False is the default,
-request the same. All of them get the digest of the first one. The digest has the
-arguments by position up to the first gap, all other arguments by name, and no argument
-that equals its default. So a new parameter with a default does not change the digest of
-earlier calls.
+request the same. All of them get the digest of the first one. The digest leaves out
+arguments that equal their defaults. It has the arguments before the first one that is
+left out by position, and all others by name. So a new parameter with a default does not
+change the digest of earlier calls.
 """
 
 from __future__ import annotations

@@ -185,8 +185,8 @@ def _run_from(
 
 
 def _resume_at(run: Run, saved: Saved) -> None:
-    """Set the state, the position and the pending writes of *run* to those of the
-    checkpoint *saved*.
+    """Let *run* continue at the checkpoint *saved*: set its superstep, and take over
+    the checkpoint's pending writes.
     """
     checkpoint = saved.checkpoint
     cursor = run.cursor

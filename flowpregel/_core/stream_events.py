@@ -277,8 +277,8 @@ class StreamEvents:
         pending: Sequence[Write],
         thread_id: str,
     ) -> dict[str, Any]:
-        """Return the entry of *task* in the event of a checkpoint, by its *pending*
-        writes.
+        """Return the entry of *task* in the event of a checkpoint, made from the task's
+        *pending* writes.
         """
         entry: dict[str, Any] = {"id": task.id, "name": task.name}
         state = None

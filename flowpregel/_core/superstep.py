@@ -233,8 +233,9 @@ class Superstep:
         return self._open_tasks()
 
     def _open_tasks(self) -> Iterable[Effect]:
-        """Show the planned tasks. Open those that have not finished in an earlier run,
-        give each of these its answers, and return the effects that start them.
+        """Add the planned tasks to the stream. Open the tasks that have not finished in
+        an earlier run, give each of these its answers, and return the effects that
+        start them.
 
         If one of the tasks shares its result, all tasks start after the lookup of
         shared results, so that they start in order.
@@ -308,14 +309,16 @@ class Superstep:
                 self._effects.append(effects.Cancel(task.id, kill, leave))
 
     def _take_waiting(self, task_ids: Set[str]) -> set[str]:
-        """Let the tasks among *task_ids* that wait, or whose results would be looked up
-        in this wake-up, wait no longer, and return their ids.
+        """Remove the tasks among *task_ids* from the waiting tasks, and from those
+        whose results would be looked up in this wake-up. Return the ids of the removed
+        tasks.
         """
         waiting = self._waiting.take(task_ids)
         lookups: list[Task] = []
         for task in self._lookups:
             if task.id in task_ids:
-                # The task has not claimed the result yet, so it must not release it.
+                # The task has not claimed the shared result yet, so it must not release
+                # a claim.
                 task.attempt.cache = None
                 waiting.add(task.id)
             else:
@@ -324,8 +327,8 @@ class Superstep:
         return waiting
 
     def _withdraw(self, task: Task) -> None:
-        """Settle a task that waits, or must not start, as withdrawn. A call that never
-        started is taken out of the count of executed calls.
+        """End a task that waits, or must not start, with the outcome `Withdrawn`. A
+        call that never started is taken out of the count of executed calls.
         """
         if task.parent is not None and task.attempt.first_started is None:
             self._uncount_execution(task)
@@ -342,7 +345,7 @@ class Superstep:
         """Stop the calls of *failed* bodies when their time to end (grace) is over.
 
         Args:
-            failed: The failed bodies.
+            failed: The failed bodies of the superstep.
             now: The monotonic nanoseconds.
         """
         for late, leave in failed.stop_late(self.open_tasks, now):
@@ -350,9 +353,7 @@ class Superstep:
             self._cancel(task_ids, kill=True, leave=leave)
 
     def _handle_event(self, event: effects.Event, wakeup: Wakeup) -> None:
-        """Handle an event, unless its task is settled, or has begun its next
-        attempt.
-        """
+        """Handle an event, unless its task has ended, or has begun its next attempt."""
         if isinstance(event, effects.Stopped):
             self._stop(event)
             return
@@ -491,8 +492,8 @@ class Superstep:
         self._resolve(task, Raised(error))
 
     def _resolve(self, task: Task, outcome: Outcome) -> None:
-        """Resolve all waiting `Call`s of *task*, and count one running call less in the
-        body that made the call.
+        """Give *outcome* to each `Call` that waits for *task*, and count one running
+        call less in the body that made the call.
         """
         assert task.origin is not None
         assert task.parent is not None
@@ -607,8 +608,8 @@ class Superstep:
         return calls.final_outcome(body, outcome)
 
     def _end_body(self, task: Task, outcome: Outcome) -> None:
-        """Note the outcome of a body (the code of a workflow or task). It is settled
-        when the calls of the body have ended.
+        """Note the outcome of a body (the code of a workflow or task). The outcome is
+        recorded when the calls of the body have ended.
         """
         options = self.run.options
         task.attempt.body.outcome = outcome
@@ -660,15 +661,15 @@ class Superstep:
             self._resolve(task, outcome)
 
     def _share(self, task: Task, claim: CacheClaim, outcome: Outcome) -> None:
-        """Offer the result of a settled task to the cache. If there is no result,
-        release the *claim* of the task.
+        """Put the result of a task that has ended into the cache, after the next
+        commit. If there is no result, release the *claim* of the task.
         """
         if not claim.is_busy:
             self._shared[claim.key] = cache_keys.entry_to_share(task, claim, outcome)
 
     def _queue_shared(self) -> None:
-        """Add the effect that puts the results of settled tasks into the cache to the
-        effects that follow the commit.
+        """Add an effect to those that follow the commit. It puts the results of tasks
+        that have ended into the cache.
         """
         share = effects.CacheStore(self._shared)
         self._shared = {}

@@ -118,7 +118,7 @@ class RunTracer:
         """Trace the beginning of a call.
 
         Args:
-            call: The call.
+            call: The attempt of a call that begins.
         """
 
     def call_ended(self, task_id: str, end: CallEnd) -> None:
@@ -126,7 +126,7 @@ class RunTracer:
 
         Args:
             task_id: The `TracedCall.task_id` of the call.
-            end: The outcome, with facts about the execution.
+            end: The outcome of the attempt, with facts about its execution.
         """
 
     def commit_began(self) -> None:
@@ -202,7 +202,9 @@ class StepsObserver(Protocol):
         """Observe an effect before it is performed."""
 
     def end(self, reply: Any, failure: Exception | None) -> None:
-        """Take note of the reply to the last effect, or of the *failure*."""
+        """Take note of the reply to the last effect, or of the error with which the
+        effect failed (*failure*).
+        """
 
 
 def observed_steps(steps: Steps, observer: StepsObserver) -> Steps:

@@ -170,8 +170,8 @@ def _other_at(
     caller: Task,
     record: CallRecord,
 ) -> CallRecord | None:
-    """Return the finished call that is recorded at the position of *record*, in a body
-    of any code and input.
+    """Return the finished call that is recorded at the position of *record*. The body
+    that made it may have had other code and input.
     """
     index = caller.attempt.body.sequence.call_count - 1
     recorded = run.replay.lazy_call_at(ids.call_path(caller.path, index))

@@ -16,7 +16,8 @@ class WaitingTasks(list[tuple[int, str]]):
 
     @property
     def first_due_at(self) -> int:
-        """The time at which the next waiting task is due. There must be one."""
+        """The time at which the next waiting task is due. There must be a waiting task.
+        """
         due_at, _ = self[0]
         return due_at
 
