@@ -16,8 +16,7 @@ class WaitingTasks(list[tuple[int, str]]):
 
     @property
     def first_due_at(self) -> int:
-        """The time at which the next waiting task is due. There must be a waiting task.
-        """
+        """The time at which the next waiting task is due. A task must be waiting."""
         due_at, _ = self[0]
         return due_at
 

@@ -88,7 +88,7 @@ class ConcurrencyLimit:
     priority.
 
     Args:
-        most: The number of slots.
+        most: The number of slots that there are for all running tasks together.
         slots: A function that returns the number of slots that a job takes, or None if
             each job takes one slot.
     """
@@ -98,7 +98,7 @@ class ConcurrencyLimit:
         self._slots_of_job = slots
         self._used = 0
         self._running: dict[str, int] = {}
-        """The slots that running tasks take, by task id."""
+        """The number of slots that each running task takes, by task id."""
         self._waiting: dict[float, OrderedDict[str, Job]] = {}
         """The waiting jobs, by priority and task id."""
 
@@ -115,8 +115,8 @@ class ConcurrencyLimit:
         self._running[task_id] = 1
 
     def acquire(self, jobs: Sequence[Job], *, first: bool = False) -> list[Job]:
-        """Queue *jobs*, at the front if *first*, and return the jobs that may start
-        now.
+        """Add *jobs* to the waiting jobs, in front of all others if *first*. Return the
+        waiting jobs that may start now.
         """
         if first:
             for job in reversed(jobs):
@@ -200,8 +200,8 @@ class _Group:
     jobs: OrderedDict[str, tuple[int, Job]] = field(default_factory=OrderedDict)
     """The number of each job in the order of arrival, and the job, by task id."""
     ahead: set[str] = field(default_factory=set)
-    """The ids of the tasks whose start times may have been booked in advance, behind
-    that of the group's first task.
+    """The ids of the tasks behind the group's first task, if start times may have been
+    booked for them in advance.
     """
 
     @property
@@ -241,7 +241,9 @@ class AdmissionQueue:
         self._known: set[SharedLimits] = set()
         self._count = 0
         self.deadline: int | None = None
-        """Monotonic nanoseconds at which a task may start without any event."""
+        """The time, in monotonic nanoseconds, at which a waiting task may start even if
+        no event arrives.
+        """
 
     def add(
         self,
@@ -382,8 +384,8 @@ class AdmissionQueue:
         return {task_id: self._costs[task_id] for task_id in task_ids}
 
     def _give_back_ahead(self, group: _Group) -> None:
-        """Cancel the bookings of tasks for which there is no room now, because they
-        would start later than booked.
+        """Cancel the booked start times of tasks for which there is no room now,
+        because these tasks would start later than booked.
         """
         for task_id in group.ahead:
             if task_id in group.jobs:
@@ -465,8 +467,8 @@ class AdmissionQueue:
         return None
 
     def _leave(self) -> None:
-        """Give up the run's place in the queue of each limit, so that other runs are
-        served.
+        """Remove the run from the queues of runs that wait for a slot of a limit, so
+        that other runs get the slot.
         """
         for limits in self._known:
             limits.leave(self)
@@ -543,7 +545,7 @@ def _check_slots(task: Task, demand: Demand, limits: SharedLimits) -> None:
     than its callers leave free.
 
     Raises:
-        ResourcesError: The task needs more.
+        ResourcesError: The task needs more slots of a limit.
     """
     for name in demand.limits:
         total = limits.limits.get(name, 0)

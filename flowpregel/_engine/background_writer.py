@@ -26,11 +26,13 @@ from flowpregel._fault import fault
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 
 MOST_BEHIND: Final = 32
-"""The greatest number of waiting batches. A crash with ``durability="async"`` can lose
-that many.
+"""The greatest number of waiting batches. A crash of a run with ``durability="async"``
+can lose that many batches.
 """
 LONGEST_BEHIND: Final = 0.05
-"""Seconds after which the run waits for the end of a commit, as on a slow disk."""
+"""Seconds that a commit may take, for example on a slow disk, before the run waits for
+its end.
+"""
 ENOUGH: Final = MOST_BEHIND // 2
 """The number of waiting batches at which a transaction begins at once. About as many
 batches may arrive during its commit.
@@ -142,7 +144,9 @@ class BackgroundWriter:
                 return
 
     def _take(self) -> list[Batch]:
-        """Wait for batches, and take them. The list is empty once the writer closes."""
+        """Wait for batches, and take them from the queue. An empty list means that the
+        writer closes and no batch is left.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_closing)
             self._changed.wait_for(self._is_due, self._pause)

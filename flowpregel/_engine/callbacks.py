@@ -95,7 +95,7 @@ class GraphLabels:
     variables: Context = field(default_factory=copy_context)
     """The `contextvars.Context` in which the nodes run."""
     own_tags: tuple[str, ...] = (_IN_NODE,)
-    """The tags of a nested graph that its nodes do not have."""
+    """The tags of a nested graph's own run, which the runs of its nodes do not have."""
 
 
 def _ignore(_: ParentCommand) -> None:
@@ -303,8 +303,8 @@ class GraphCallbacks:
             self.handlers.call("on_chain_error", error, **attempt.identity)
 
     def id_of(self, task: Task) -> UUID:
-        """Return the id of the attempt of *task*. A hidden task has none, so return the
-        id of the attempt that called it.
+        """Return the id of the attempt of *task*. A hidden task, of which handlers get
+        no notice, has no id: then return the id of the attempt that called it.
         """
         for ancestor in _task_and_callers(task):
             attempt = self._attempts.get(ancestor.id)

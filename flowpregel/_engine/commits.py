@@ -36,8 +36,8 @@ class Committer:
     def commit(self, batch: Batch) -> None:
         """Commit *batch*, or pass it to the background writer.
 
-        The first batch of a run is always committed here, so that a store that cannot
-        be written is noticed before the first task runs.
+        The first batch of a run is never passed to the writer, so that a store that
+        cannot be written is noticed before the first task runs.
         """
         if _fault.points:
             _fault.fault("committer.commit.before")

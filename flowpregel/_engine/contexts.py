@@ -24,7 +24,9 @@ class LeaveContexts:
     """The result of the run, or the error with which it ended."""
 
     def perform(self, executors: RunExecutors) -> None:
-        """Exit the channels, in the processes of the *executors* and here."""
+        """Exit the contexts of the channels, in the processes of the *executors* and in
+        this process.
+        """
         error = self.end if isinstance(self.end, BaseException) else None
         tokens = [channel.held.token for channel in self.contexts]
         executors.leave_contexts(tokens, error)

@@ -101,14 +101,16 @@ class RunPlan:
     steps: Steps
     run_context: RunContext
     open_cache: Callable[[ExitStack], BaseCache | None]
-    """A function that returns the cache, which may be closed with the resources of the
-    run.
+    """A function that opens and returns the cache of shared results. If the cache must
+    be closed, the function adds it to the resources that it gets.
     """
     max_concurrency: int | None = None
     resources: ExitStack
     """The resources to release when the run ends."""
     lease: Lease | None = None
-    """The lease of the run, through which the saver may ask the run to stop."""
+    """The lease of the run (its exclusive right to write to the thread), through which
+    the saver may ask the run to stop.
+    """
     stop_after: float | None = None
     """Seconds after which the run is asked to stop, with a grace period for its tasks,
     or None.
@@ -350,7 +352,8 @@ class Engine:
         self._request = None
 
     def close(self) -> None:
-        """Commit waiting batches, release everything, and end the run's OS threads.
+        """Commit waiting batches, release the resources of the run, and end its OS
+        threads.
 
         Raises:
             Exception: The error of a commit in the background.
@@ -410,7 +413,9 @@ class Engine:
 
     @cached_property
     def _shared_results(self) -> SharedResults:
-        """The shared results, opened for the first task that needs them."""
+        """The run's access to results that runs share, opened for the first task that
+        needs one.
+        """
         resources = self._plan.resources
         shared = SharedResults(self._plan.open_cache(resources))
         resources.callback(shared.close)
@@ -443,7 +448,7 @@ class Engine:
         """Give each run its events, and make runs ready that have events or are due."""
         stopped = self._take_stop(events) if self._is_asked_to_stop else None
         # Only events of tasks are left, because `_take_stop` has removed each
-        # `Stopped`. This variable has a type for them.
+        # `Stopped`. Type checkers cannot see that, so the items have the type `Any`.
         task_events: list[Any] = events
         self._tasks.deliver(task_events, self._root)
         if stopped is not None:
@@ -548,7 +553,7 @@ class Engine:
         return None
 
     def _emit(self, run: ActiveRun, effect: effects.Emit) -> None:
-        """Put an item into the outbox."""
+        """Put an item for the user's stream into the outbox."""
         namespace = effect.namespace
         if namespace is None:
             namespace = tuple(filter(None, run.run_context.namespace.split("|")))
@@ -565,7 +570,7 @@ class Engine:
             # has returned.
             end = end.value
         if run.failure is not None:
-            # The contexts could not be exited.
+            # The contexts could not be exited, so the run ends with that error.
             end = run.failure
         run.end = end
         if run.failure is None:
@@ -602,7 +607,8 @@ class Engine:
         """Return the `Context` channels that must be exited when *run* ends, and forget
         them.
 
-        If an outermost run fails, all runs nested in it end.
+        If the outermost run ends, the channels of all nested runs are included, because
+        these runs end with it.
         """
         ending = [run, *self._nested.active.values()] if run is self._root else [run]
         return take_contexts(ending)

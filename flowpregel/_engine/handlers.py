@@ -126,7 +126,9 @@ class Handlers:
         return False
 
     def forwarded(self) -> Handlers:
-        """Return stand-ins for the callback handlers in another process."""
+        """Return stand-ins for these callback handlers, to be used by code in another
+        process.
+        """
         forwarders: list[Forwarder] = []
         for position, handler in enumerate(self.handlers):
             methods = [name for name in _FLAGS if _callable_method(handler, name)]
@@ -137,7 +139,9 @@ class Handlers:
 
 
 def _callable_method(handler: Any, method: str) -> Any:
-    """Return the method of *handler*, or None if it must not be called."""
+    """Return the method of *handler*, or None if the handler lacks it, inherits one
+    that does nothing, or has switched it off.
+    """
     flag = _FLAGS.get(method)
     if flag and getattr(handler, flag, False):
         return None
@@ -209,7 +213,7 @@ class HandlerQueue:
             _log_failure(method)
 
     def is_empty(self) -> bool:
-        """Return whether all coroutines have ended."""
+        """Return whether all coroutines of the queue have ended."""
         return self._last is None or self._last.done()
 
     async def drain(self) -> None:

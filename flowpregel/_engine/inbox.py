@@ -186,7 +186,7 @@ class RunInbox:
         self._events.extend(posted)
 
     def _enter(self, clock: _clock.TimeSource, deadline: int | None) -> None:
-        """Register with *clock* that this run waits until *deadline*."""
+        """Register with a test's *clock* that this run waits until *deadline*."""
         if self._timed_wait is None:
             self._timed_wait = _clock.TimedWait(
                 self.post, is_busy=self.is_busy, is_lasting=True
@@ -235,8 +235,8 @@ class LoopInbox(RunInbox):
     def post(self, *events: Event | UnreadEvent) -> None:
         """Deliver events, from any OS thread."""
         super().post(*events)
-        # If the loop is closed, no run waits for the event: it comes from a task that a
-        # step timeout has left behind.
+        # If the loop is closed, no run waits for the event. It comes from a task that
+        # could not be stopped when its superstep timed out.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._is_awake.set)
 

@@ -62,7 +62,7 @@ class RunningTask(NamedTuple):
 
     task: Task
     pid: int = 0
-    """The process of the task, or 0 for a nested run."""
+    """The id of the process that runs the task, or 0 for a nested run."""
     began: int = 0
     """The time at which the attempt began, in wall-clock nanoseconds, or 0 if it is
     unknown.

@@ -29,14 +29,14 @@ from flowpregel.executors.attempt import Stopwatch
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunContext(RunInfo):
-    """The facts about a run that its tasks and nested graphs need, with its
-    committers.
+    """The facts about a run that its tasks and nested graphs need, and the objects that
+    commit its records.
     """
 
     committer: Committer | None = None
     committers: Committers = field(default_factory=Committers)
-    """The committers of all savers to which the run, or a graph nested in it,
-    commits.
+    """The objects that commit records: one for each saver to which the run, or a graph
+    nested in it, commits.
     """
     namespace: str = ""
     modes: frozenset[str] = frozenset()
@@ -54,7 +54,9 @@ class RunContext(RunInfo):
     task ids.
     """
     is_finished: bool = False
-    """True if the run had already ended, and only its stored result is returned."""
+    """True if the run had already ended before it was started again, so that only its
+    stored result is returned.
+    """
     callbacks: GraphCallbacks | None = None
     """The calls of the callback handlers for the nodes of the run, or None if no
     handler is called for nodes.

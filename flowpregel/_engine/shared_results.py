@@ -1,5 +1,5 @@
-"""The results that runs share. While a run computes one, its claim on the result lets
-other runs wait.
+"""The results that runs share. While a run computes a result, its claim on the result's
+key makes other runs wait.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SharedResults:
         return busy | values
 
     def share(self, entries: Mapping[FullKey, tuple[Any, float | None] | None]) -> None:
-        """Store values, each with the number of seconds for which it may be used, and
+        """Store the results in *entries*, each with the seconds until it expires, and
         release the claims on their keys. If an entry is None, only the claim is
         released.
         """

@@ -121,12 +121,12 @@ class TaskStarter:
         if limit is not None:
             self._limits[None] = ConcurrencyLimit(limit)
         self._admission: AdmissionQueue | None = None
-        """The queue of tasks that wait in the run for limits and rates, or None if
-        there was no such task so far.
+        """The queue of tasks that wait in the run for limits and rates, or None if no
+        task had to wait for these so far.
         """
         self.deadline: int | None = None
-        """Monotonic nanoseconds at which such a waiting task may start without any
-        event.
+        """The time, in monotonic nanoseconds, at which a task that waits for a rate may
+        start even if no event arrives.
         """
         self._are_ranked = False
         """True once a task has had a priority. Until then, every job gets the priority
@@ -566,8 +566,8 @@ class RunExecutors:
     _left_behind: set[Executor] = field(default_factory=set)
     """The executors whose tasks still run because they could not be stopped."""
     _entered: set[Executor] = field(default_factory=set)
-    """The executors of nodes that read `Context` channels, and so may enter their
-    contexts.
+    """The executors of nodes that read `Context` channels, and so may have entered the
+    contexts of these channels.
     """
 
     @property
@@ -622,7 +622,8 @@ class RunExecutors:
         """Return the executor for coroutines of *node*."""
         if self.loop is None and node.role == "leaf" and not node.is_task:
             raise async_in_sync_run(node.name)
-        # The module imports asyncio, which sync programs do not need.
+        # The import is done here, because the module imports asyncio, which sync
+        # programs do not need.
         import flowpregel.executors.coroutines as on_loops  # noqa: PLC0415
 
         return self._once("loop", lambda: on_loops.CoroutineExecutor(self.loop))
@@ -660,8 +661,8 @@ class RunExecutors:
         return self._made[key]
 
     def add_entered(self, executor: Executor) -> None:
-        """Note that tasks on *executor* may enter the contexts of `Context`
-        channels.
+        """Note that *executor* must exit contexts at the end, because its tasks may
+        enter the contexts of `Context` channels.
         """
         self._entered.add(executor)
 

@@ -51,7 +51,9 @@ class BaseChannel(Generic[Value, Update], ABC):
     """
 
     is_tracked: ClassVar[bool] = True
-    """True if checkpoints store the value, and a `Send` may contain it."""
+    """True if checkpoints store the value. If False, the value is also removed from a
+    stored `Send`.
+    """
 
     prepares_with: PrepareWrite | None = None
     """The function that prepares each write before the write is stored, if there is
@@ -141,9 +143,9 @@ class BaseChannel(Generic[Value, Update], ABC):
         return hash(type(self))
 
     def identity(self) -> tuple[Any, ...]:
-        """Return the parts of the declaration of a state key in which all declarations
-        of this key must be equal. The type of the value comes first. The value itself
-        is not included.
+        """Return the parts of this channel that must be equal in all declarations of a
+        state key: first the type of the value, then such parts as the reducer, but
+        never the value.
         """
         return (self.typ,)
 

@@ -240,7 +240,8 @@ class _SharedContext(Generic[Value]):
     value: Value | None = None
     closed: bool = False
     entering: Any = None
-    """The asyncio future of the value of an async context."""
+    """The asyncio future of the value that an async context gives when it is entered.
+    """
     on_loop: Any = None
     """A function that runs a coroutine on the event loop on which the context was
     entered.
@@ -252,8 +253,9 @@ class _SharedContext(Generic[Value]):
 
 
 _contexts: WeakValueDictionary[bytes, _SharedContext[Any]] = WeakValueDictionary()
-"""The contexts of this process by token: an id of the context that each pickle of a
-run's channel contains, so that all of them get the same context here.
+"""The contexts of this process by token. A token is an id of the context, which each
+pickle of a run's channel contains. So all channels that are unpickled here share one
+context.
 """
 
 _contexts_lock = threading.Lock()

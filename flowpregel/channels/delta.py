@@ -55,8 +55,8 @@ class DeltaChannel(HoldingChannel[Value, Update]):
     value: Value | Missing
     """The value, or `MISSING` if the channel has none."""
     fold: Fold | None
-    """The index of the value that the reducer keeps (a `Fold`), or None until it is
-    built.
+    """The reducer's index of the value (a `Fold`), such as the positions of messages by
+    id. None until the index is built.
     """
 
     def __init__(
@@ -150,15 +150,17 @@ class DeltaChannel(HoldingChannel[Value, Update]):
         fold = self.fold
         if fold is None or not fold.continues(value):
             fold = start(value)
-        # If the reducer refuses a write, the index may already include a part of it. So
-        # the index is stored again only after the call.
+        # If the reducer refuses a write, the index may already include a part of that
+        # write. So the index is kept only if the call succeeds.
         self.fold = None
         folded: Value = fold.add(writes)
         self.fold = fold
         return folded
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes without the index, which would be sent to workers."""
+        """Return the attributes without the index, so that the index is not sent to
+        workers.
+        """
         state = self.__dict__.copy()
         state["fold"] = None
         return state

@@ -141,7 +141,7 @@ class Fold(Protocol):
     """
 
     def continues(self, value: Any) -> bool:
-        """Return whether *value* is still the value that this fold has an index of."""
+        """Return whether *value* is the same value to which this fold's index belongs."""
 
     def copy(self, value: Any) -> Fold:
         """Return an independent copy of this fold. Its value is *value*, which is
@@ -159,8 +159,8 @@ class ReducerHooks:
     prepare: PrepareWrite | None = None
     """The function that prepares each write: see `BaseChannel.prepares_with`."""
     fold: Callable[[Any], Fold] | None = None
-    """A function that returns the `Fold` of a value. It takes the reducer's keywords
-    too.
+    """A function that returns the `Fold` of a value. If the reducer is a partial, the
+    function takes the partial's keywords too.
     """
 
 

@@ -34,7 +34,9 @@ _PERIOD = 0.5
 
 
 class DisplayedRun(Protocol):
-    """A started run that a notebook displays: the interface of `RunHandle`."""
+    """A started run that a notebook displays: the methods of `RunHandle` that this
+    needs.
+    """
 
     id: str | None
 
@@ -89,8 +91,8 @@ class CellView(ProgressView):
                 output.update(bundle, raw=True)
 
     def _content(self, handle: DisplayedRun) -> NotebookProgress:
-        """Return what the output shows: the present status of the run, and its task
-        counts.
+        """Return the text that the cell's output shows: the present status of the run,
+        and the counts of its tasks.
         """
         lines = [repr(handle), *self.lines(time.monotonic())]
         return NotebookProgress(lines, self.shares())

@@ -48,12 +48,14 @@ def position_from(priority: Any, not_before: Any) -> QueuePosition:
 
 
 def store_enqueued(run: GraphRun, position: QueuePosition) -> None:
-    """Store the input of *run* with its *position*, and do not begin the run.
+    """Store the input of *run* with its *position* in the queue, and do not begin the
+    run.
 
     If the thread already has a run with the same input, nothing is stored.
 
     Raises:
-        ConfigurationError: The user's metadata has the key of the position.
+        ConfigurationError: The user's metadata has the key under which the position is
+            stored.
     """
     if QUEUE in run.config.metadata:
         raise ConfigurationError(

@@ -176,8 +176,9 @@ class entrypoint(EntrypointOptions):
         every: The period between two runs, in place of *cron*: seconds, a timedelta, or
             a string such as ``"1h"``.
         timezone: The name of the time zone of *cron*, such as ``"Europe/Berlin"``.
-        catch_up: Which of the due times that passed while no process was working to
-            make up for: none (``"skip"``), the ``"last"`` one, or ``"all"``.
+        catch_up: The due times for which runs begin later, if they passed while no
+            ``flowpregel work`` was running: none (``"skip"``), the ``"last"`` one, or
+            ``"all"``.
         jitter: The longest random delay of a scheduled run.
 
     Raises:

@@ -541,7 +541,9 @@ class Flow(Pregel, Generic[P, R]):
     def _answered_run(
         self, value: Any, run_id: str, options: Mapping[str, Any]
     ) -> GraphRun:
-        """Return a run that resumes the run *run_id* with *value* as the answer."""
+        """Return a run that resumes the stored run *run_id* with *value* as the answer
+        to its question.
+        """
         if self.checkpointer is None:
             raise _no_checkpointer(f"{self.name}.answer(..., id={run_id!r})")
         settings = {**RUN_OPTIONS, **self.run_options, **self.preset_options}
@@ -565,7 +567,8 @@ class Flow(Pregel, Generic[P, R]):
         return signed
 
     def with_options(self, **options: Unpack[FlowOptions]) -> Self:
-        """Return the same workflow with options for the runs; this one is not changed.
+        """Return the same workflow with options for the runs; this workflow object is
+        not changed.
 
         Type checkers then check all arguments of the function, including keyword
         arguments. An option is accepted here even if the function has a parameter of
@@ -814,7 +817,8 @@ def run_identity_of(
     """
     module, qualified = definition_of(func)
     module, file = imported_as(module)
-    # The workflow may have another name than the function.
+    # The workflow may have another name than the function, so its name replaces the
+    # last part of the function's qualified name.
     scope, dot, _ = qualified.rpartition(".")
     return RunIdentity(
         flow=f"{module}:{scope}{dot}{name}",

@@ -161,7 +161,8 @@ class ResultStream(Generic[R]):
         self._ended: deque[int] = deque()
         """The indices of ended calls, added by the calls' futures on any OS thread."""
         self._next: deque[int] = deque()
-        """The indices of the calls whose results come next."""
+        """The indices of the ended calls whose results are passed to the reader next.
+        """
         self._awaited: CallFuture[Any] | None = None
         """A future that is done when a call ends, or None until one is awaited."""
 
@@ -224,7 +225,8 @@ class ResultStream(Generic[R]):
                 self._awaited.set_result(None)
 
     def _wait_for_some(self, name: str) -> Generator[MappedCall, Any, None]:
-        """Wait until calls have ended, and queue their results.
+        """Wait until at least one call has ended, and queue the results of the ended
+        calls.
 
         The indices of the ended calls are recorded as the result of a call, so that a
         resumed run gets the results in the same order.
@@ -233,7 +235,8 @@ class ResultStream(Generic[R]):
         while not ended:
             first, _ = next(iter(self._under_way.values()))
             self._awaited = first.sibling(is_call=False)
-            # A call may have ended before the future was set.
+            # A call may have ended before `_awaited` was set. Then there is nothing to
+            # wait for.
             if not self._ended:
                 yield self._awaited, 0
             ended = self._ended_of_window()
@@ -253,8 +256,8 @@ class ResultStream(Generic[R]):
     def _record_order(
         self, name: str, ended: tuple[int, ...]
     ) -> CallFuture[tuple[int, ...]]:
-        """Make the call whose recorded result is the indices of the calls that have
-        *ended*, of the calls that are under way.
+        """Make a call whose recorded result is *ended*: the indices of the calls that
+        have ended, among the calls under way.
         """
         under_way = tuple(self._under_way)
         key = CallKey(
@@ -429,7 +432,8 @@ class ItemFuture(Unresolved, Generic[R]):
         if self._chunk.items is not None:
             return cast("R", _result_of_item(self._chunk, self._index))
         if isinstance(results, Exception):
-            # The whole chunk has failed, and its failures are returned.
+            # The whole chunk has failed, and with ``errors="return"`` its exception is
+            # the result of each item.
             return cast("R", results)
         return cast("R", results[self._index])
 
@@ -660,9 +664,9 @@ class ChunkAttempt:
         self._final = saved.final
         for position in saved.final:
             self._errors[position] = saved.errors[position]
-        # What the attempt saved contains the items' outcomes, and the state that the
-        # task's function saved itself. The function must find only its own state. The
-        # job is copied before the change, because the run may use the same objects.
+        # The saved value contains the items' outcomes, and the state that the task's
+        # function saved itself. The function must find only its own state. The job is
+        # copied before the change, because the run may use the same objects.
         job = self.scope.job
         attempt = replace(job.task.attempt, saved=saved.state)
         self.scope.job = replace(job, task=replace(job.task, attempt=attempt))

@@ -447,4 +447,6 @@ def _reported(results: Iterable[R], total: int | None) -> Iterator[R]:
 
 
 _RUN_OPTIONS: Final = ("adopt", "again", "on_conflict")
-"""The options of `map` and `imap` that are options of the run, not of the task."""
+"""The options of `map` and `imap` that apply to the run as a whole, and not to each
+call.
+"""

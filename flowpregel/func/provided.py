@@ -337,7 +337,8 @@ class _SleepTask(TaskFunction[[float | None, End | None], float]):
         self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True
     ) -> CallKey:
         """Return the key by which recorded calls are found. It does not depend on the
-        arguments, so a resumed run keeps the recorded end.
+        arguments, so a resumed run finds the recorded end even if it passes other
+        arguments.
         """
         seconds, until = args
         text = repr(seconds) if until is None else f"until={_shown_end(until)}"
@@ -416,8 +417,8 @@ def _shown_end(until: object) -> str:
 async def _wait_until(due: float) -> None:
     """Wait until *due* on an event loop of the process that drives the run."""
     if pauses.get() and due > _clock.wall():
-        # The sleep pauses the run with an interrupt. An answer to it ends the sleep
-        # early.
+        # Instead of waiting, stop the run with an interrupt. An answer to the interrupt
+        # ends the sleep early.
         interrupt({SLEEPS_UNTIL: _shown_end(due)})
         return
     await _clock.wait_until(due, current_scope("sleep()").job.task.id)

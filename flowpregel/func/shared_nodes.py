@@ -21,9 +21,10 @@ class _SharedNode:
     original: Node
     """The node as the caller passed it."""
     space: SharedSpace
-    """The cache namespace, which follows changes of the code."""
+    """The cache namespace, which is made from the code and changes with it."""
     node: Node
-    """The copy of *original* with the namespace that *space* last had."""
+    """The copy of *original* with the cache namespace that was made last from the code.
+    """
 
 
 class SharedNodes:

@@ -132,7 +132,7 @@ class TaskFunction(Generic[P, R]):
         self._code = KeptDigest(func, _note_digest)
         self._digested: tuple[Any, KeptDigest] | None = None
         """The function that the last call ran (a copy if the task is a closure), and
-        the digest of the code.
+        the digest of the function's code.
         """
         self._past_codes: dict[str, CodeDigest] = {}
         """The code digests of a closure's past calls, by their hexadecimal form."""
@@ -201,9 +201,9 @@ class TaskFunction(Generic[P, R]):
         """Return the digests that the arguments of a call may have had under a former
         name of the task, to find calls that were recorded then.
 
-        If the task was a plain function then, the arguments did not include the
-        instance. If a decorator without `functools.wraps` wraps the function now, the
-        arguments were bound to the signature of the wrapped function.
+        The recorded arguments lack the instance if the task is a method now, and was a
+        plain function. They were bound to the signature of the wrapped function if a
+        decorator without `functools.wraps` wraps it now.
         """
         unbound = args[len(self._bound) :]
         by_position: Spelled = (*unbound, *kwargs.values()), {}
@@ -445,7 +445,7 @@ class TaskFunction(Generic[P, R]):
         return CallKey(name, digest, code, text, files=files, unseen=unseen)
 
     def with_options(self, **changes: Unpack[TaskKeywords]) -> TaskFunction[P, R]:
-        """Return the same task with other options; this one is not changed.
+        """Return the same task with other options; this task object is not changed.
 
         Args:
             changes: The fields of `TaskOptions` that `task` takes.

@@ -276,7 +276,7 @@ def _with_missing(spec: NodeSpec, defaults: Mapping[str, Any]) -> NodeSpec:
 def _reads(
     branches: list[BranchWriter], keys_checked: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
-    """Return the channels that a node's writers read.
+    """Return the channels whose values a node's writers read.
 
     Args:
         branches: The writers of the branches that leave the node.

@@ -207,7 +207,7 @@ class MessageList:
     of the messages by id.
 
     Args:
-        messages: The first messages: a list, or one message.
+        messages: The messages to begin with: a list, or one message.
         convert: A function that converts the messages of each write, or None.
 
     Raises:
@@ -219,7 +219,8 @@ class MessageList:
     ) -> None:
         self._convert = convert
         self._is_langchain = False
-        """True if the messages are LangChain's. They all are, or none is."""
+        """True if the messages are LangChain messages. Either all of them are, or none.
+        """
         self.messages: list[Any] = []
         """The present messages. The list is replaced when messages are removed."""
         self.positions: dict[Any, int] = {}

@@ -52,7 +52,9 @@ class Schema:
 
     @property
     def selection(self) -> str | tuple[str, ...]:
-        """The name of the channel of a plain value, or the keys of the state."""
+        """The channels that the state is read from: one name if the state is a plain
+        value, or else its keys.
+        """
         return ROOT if self.keys == (ROOT,) else self.keys
 
     @property
@@ -230,7 +232,9 @@ def _annotated_function(target: Any) -> Callable[..., Any] | None:
 
 
 def input_schema_of(target: Any) -> type[Any] | None:
-    """Return the annotation of the first parameter, if it is a class with fields."""
+    """Return the annotation of the first parameter of *target*, if it is a class with
+    fields.
+    """
     function = _annotated_function(target)
     if function is None:
         return None
@@ -241,8 +245,8 @@ def input_schema_of(target: Any) -> type[Any] | None:
 
 
 def destinations_of(action: Any) -> dict[str, str | None]:
-    """Return the node names in an annotation ``-> Command[Literal["a", "b"]]``, each
-    with the label None.
+    """Return the node names in the annotation ``-> Command[Literal["a", "b"]]`` of
+    *action*. Each has the label None.
     """
     returned = hints_of(_annotated_function(action)).get("return")
     options: tuple[Any, ...] = (returned,)
@@ -259,7 +263,7 @@ def destinations_of(action: Any) -> dict[str, str | None]:
 
 
 def literals_of(path: Any) -> tuple[Any, ...]:
-    """Return the values in an annotation ``-> Literal["a", "b"]``."""
+    """Return the values in the annotation ``-> Literal["a", "b"]`` of *path*."""
     returned = hints_of(_annotated_function(path)).get("return")
     if typing.get_origin(returned) is not Literal:
         return ()

@@ -125,7 +125,7 @@ class NodeWriter:
         """
         is_input = self.node == START
         # A node without callables (steps) exists only to write the output of a nested
-        # graph.
+        # graph, so it gives no notice.
         task = scope.job.task
         is_nested = scope.job.step.namespace if is_input else not task.node.steps
         if is_nested:
@@ -186,8 +186,8 @@ def _is_pairs(update: Any) -> bool:
 
 
 def _goto_writes(goto: Any) -> Iterable[Write]:
-    """Yield the writes for `Command.goto`, which is the name of a node, a `Send`, or a
-    list of these.
+    """Yield the writes that start the tasks of a `Command.goto`, which is the name of a
+    node, a `Send`, or a list of these.
     """
     is_target = isinstance(goto, str | Send) or not isinstance(goto, Iterable)
     targets = [goto] if is_target else goto
@@ -283,8 +283,8 @@ class BranchWriter:
         if callbacks is None:
             return nullcontext(PathRun())
         node = scope.job.task.node
-        # This is the position in LangChain's tags, which number the callables (steps)
-        # of a node and then its writers.
+        # LangChain's tags number the callables (steps) of a node from 1, and then its
+        # writers. This is the number of the writer.
         position = len(node.steps) + node.writers.index(self) + 1
         name = _traced_name(self.path)
         tag = f"seq:step:{position}"
