@@ -141,7 +141,7 @@ class Fold(Protocol):
     """
 
     def continues(self, value: Any) -> bool:
-        """Return whether *value* is the same value to which this fold's index belongs."""
+        """Return whether *value* is still the value of which this fold has an index."""
 
     def copy(self, value: Any) -> Fold:
         """Return an independent copy of this fold. Its value is *value*, which is
