@@ -330,7 +330,7 @@ def plan(
         state: The channels after the last barrier.
         updated: The channels that may trigger a node. If the collection is empty or
             None, any channel may.
-        step: The superstep.
+        step: The facts about the superstep that all tasks have in common.
         triggered: The result of `triggered_nodes` if the caller has it, or None.
     """
     tasks = []

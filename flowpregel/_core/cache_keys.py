@@ -82,7 +82,7 @@ def shared_outcome(
     tasks with that key wait for it: their claims are marked as busy.
 
     Args:
-        task: The task.
+        task: The task that needs the result.
         entries: The reply for each key: the stored writes, a `Raised` if the lookup
             failed, or `BUSY`.
         now: The present time in wall-clock nanoseconds.

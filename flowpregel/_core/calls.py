@@ -55,11 +55,11 @@ def plan_call(
     """Return the task that must run for a *call* of *caller*.
 
     Args:
-        run: The run.
-        step: The superstep.
+        run: The run of the calling body.
+        step: The facts about the run's present superstep.
         running: The tasks that run or wait, by id.
         caller: The task whose body makes the call.
-        call: The call.
+        call: The event that the body has made a call.
 
     Returns:
         None if the call is answered at once, or is one of the tasks *running*.

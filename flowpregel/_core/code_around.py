@@ -47,7 +47,7 @@ class CodeAround:
         are recorded. The count is 1.
 
         Args:
-            node: The node.
+            node: The node that ran.
             channels: The channels that the node has written to.
         """
         key = node.name, channels

@@ -42,7 +42,7 @@ def check_determinism(
     make this call.
 
     Args:
-        run: The run.
+        run: The run of the body.
         caller: The task whose body makes the call.
         record: The last call of the body, for which no record was found.
 

@@ -70,7 +70,7 @@ def _of_same_code(
     identifies its record.
 
     Args:
-        run: The run.
+        run: The run of the calling body.
         caller: The task whose body makes the call.
         record: The last call that the body has made.
         own_writes: The writes recorded under the number of the call.

@@ -75,7 +75,7 @@ class MetricSeries:
 
         Args:
             at: The time in seconds. It is not less than that of the value before.
-            value: The value.
+            value: The value of the metric at that time.
             step: The step, or NaN.
         """
         self._last = MetricPoint(at, value, step)

@@ -73,7 +73,7 @@ class Outbox:
         """Give the user a notice after the next commit.
 
         Args:
-            text: The notice.
+            text: The text of the notice.
             subject: The subject. Further notices with the same subject are dropped.
                 None means that the text itself is the subject.
         """

@@ -19,9 +19,9 @@ def unfinished_tasks(
     stored, return the task that handles the failure, if there is one.
 
     Args:
-        run: The run.
+        run: The run, with the writes of earlier runs.
         tasks: The planned tasks. Tasks that handle failures are added to this list.
-        step: The superstep.
+        step: The facts about the superstep, for tasks that handle failures.
     """
     due: list[Task] = []
     for task in tasks.copy():

@@ -27,7 +27,7 @@ def prepared_writes(
         preparations: The functions that prepare writes, by channel.
         author: A string that identifies these writes in the thread, such as the id of
             the task that makes them.
-        writes: The writes.
+        writes: The writes, each a name of a channel and a value.
 
     Raises:
         Exception: The exception of a function that refuses a write.

@@ -124,8 +124,8 @@ def argument_fields(
 
     Args:
         node: The node of the called task.
-        args: The positional arguments.
-        kwargs: The keyword arguments.
+        args: The positional arguments of the call.
+        kwargs: The keyword arguments of the call.
     """
     # Arguments in ``*args`` are named by their positions.
     positions = range(len(node.parameters), len(args))
@@ -298,7 +298,7 @@ def note_result(
     Args:
         origins: The results that the body has read so far, or None if there are none.
         result: The result that the body reads now.
-        name: The name of the task.
+        name: The name of the task that computed the result.
     """
     known = {} if origins is None else origins
     kind = type(result)
@@ -428,7 +428,7 @@ def output_fields(outputs: Sequence[WrittenFile]) -> bytes:
     the records of the first files, which have at most `MOST_OUTPUT_BYTES` bytes.
 
     Args:
-        outputs: The output files.
+        outputs: The records of the output files that the call has written.
     """
     if not outputs:
         return b""

@@ -99,7 +99,7 @@ def attempt_record_of(
     the attempt is not known.
 
     Args:
-        task: The task.
+        task: The task, whose last attempt has ended.
         writes: The last writes of the task, which are stored with the record.
         code_around: The digests of the code that runs beside the nodes, such as
             reducers.
@@ -210,7 +210,7 @@ class CodeComparison:
     same nodes, and of the tasks that their code refers to.
 
     Args:
-        program: The program of the nodes.
+        program: The program with the present code of the nodes.
     """
 
     def __init__(self, program: Program) -> None:

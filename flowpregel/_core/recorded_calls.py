@@ -102,9 +102,9 @@ def answer_from_record(
     outcome is None if the call must run.
 
     Args:
-        run: The run.
+        run: The run of the calling body.
         caller: The task whose body makes the call.
-        call: The call.
+        call: The event that the body has made the call.
         task_id: The id that the call has if the code of the called task has not
             changed.
         record: The key of the call.
@@ -339,7 +339,7 @@ def _unreplayed_ids(
     but not in this one.
 
     Args:
-        run: The run.
+        run: The run of the body.
         caller: The task whose body has ended.
         recorded: The number of recorded calls in each group of equal calls.
         codes: The groups to search, each with the digests of the code with which its

@@ -329,7 +329,7 @@ class Task:
     triggers: tuple[str, ...] = ()
     """The channels that triggered the task."""
     namespace: str = ""
-    """The namespace of the graphs that the task runs and of its interrupts,
+    """The namespace of the task's interrupts and of the graphs that the task runs,
     ``ns|name:id``: the run's namespace, and the name and the id of the task.
     """
     parent: Task | None = None

@@ -37,8 +37,8 @@ def apply_command(
     """Apply a `Command` that is the input of a run.
 
     Args:
-        run: The run.
-        command: The command.
+        run: The run that starts with the command.
+        command: The command that the user passed as the input.
         stores_writes: True if the writes of the command are stored on the checkpoint
             from which the run starts.
     """
@@ -150,7 +150,7 @@ def _open_questions(run: Run, writes: Sequence[Write]) -> dict[str, Interrupt]:
     """Return the open questions of the tasks that are due, by id.
 
     Args:
-        run: The run.
+        run: The run that starts with the command.
         writes: The writes of the command. The questions of tasks that they replace are
             left out.
     """

@@ -195,8 +195,8 @@ class Run:
         """Store, with the next batch, writes of a task that has not ended.
 
         Args:
-            task_id: The id of the task.
-            path: The path of the task.
+            task_id: The id of the task that made the writes.
+            path: The path of that task, which orders its writes among others.
             writes: The writes, of which those to untracked channels are left out.
         """
         tracked = self._tracked_writes(writes)
@@ -249,7 +249,7 @@ class Run:
         attempt.
 
         Args:
-            task: The task.
+            task: The task, which has ended.
             writes: The writes, of which those to untracked channels are left out.
             failed: The call, if it failed and its arguments are stored.
         """

@@ -45,7 +45,7 @@ def run_program(program: Program, options: Options, user_input: Any) -> Steps:
     the `Result` of the run. If there is a tracer, it follows the steps.
 
     Args:
-        program: The nodes and channels.
+        program: The nodes and channels of the graph or workflow.
         options: The address and the limits of the run, and the stream modes that are
             read.
         user_input: The input. None resumes the run. A `Command` answers questions,
@@ -100,7 +100,7 @@ def _steps(program: Program, options: Options, user_input: Any) -> Steps:
 
 def _fail(run: Run, superstep: Superstep | None, error: BaseException) -> Steps:
     """Stop the tasks of a run that ends with *error*, release the run's claims on
-    shared results, and store the results of its tasks.
+    shared results, and store results that are not stored yet.
     """
     if superstep is not None:
         yield from superstep.abandon()
@@ -258,7 +258,7 @@ def _show_checkpoint(run: Run, tasks: list[Task] | None) -> Steps:
     """Add the run's present checkpoint to the stream.
 
     Args:
-        run: The run.
+        run: The run whose stream gets the checkpoint.
         tasks: The tasks that are due, or None to plan them here.
     """
     address = run.options.address
@@ -277,8 +277,8 @@ def _shown_checkpoint(run: Run, tasks: list[Task], address: Address) -> dict[str
     """Return the run's present checkpoint, in the form that the stream shows.
 
     Args:
-        run: The run.
-        tasks: The tasks that are due.
+        run: The run whose checkpoint is shown.
+        tasks: The tasks that are due after the checkpoint.
         address: The address of the run's checkpoints.
     """
     cursor = run.cursor

@@ -81,8 +81,8 @@ class Spelling:
         """Return the digest of a call's arguments, and the files among them.
 
         Args:
-            args: The positional arguments.
-            kwargs: The keyword arguments.
+            args: The positional arguments of the call.
+            kwargs: The keyword arguments of the call.
             take_digest: A function that returns the digest of arguments in canonical
                 spelling, and notes the files.
         """

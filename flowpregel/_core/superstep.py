@@ -105,7 +105,7 @@ class Superstep:
     """The tasks of one superstep and the calls they make, and how each of them ends.
 
     Args:
-        run: The run of the superstep.
+        run: The run that the superstep belongs to.
         tasks: The planned tasks, in the order in which their writes are applied.
         step: The facts that all tasks of the superstep have in common.
     """
@@ -346,7 +346,7 @@ class Superstep:
 
         Args:
             failed: The failed bodies of the superstep.
-            now: The monotonic nanoseconds.
+            now: The present time in monotonic nanoseconds.
         """
         for late, leave in failed.stop_late(self.open_tasks, now):
             task_ids = [task.id for task in late]
@@ -394,7 +394,7 @@ class Superstep:
         """Start the waiting tasks that are due, or look their results up again.
 
         Args:
-            now: The monotonic nanoseconds.
+            now: The present time in monotonic nanoseconds.
         """
         task_id = self._waiting.pop_due(now)
         while task_id is not None:
@@ -551,7 +551,7 @@ class Superstep:
         Args:
             tasks: The tasks that were looked up.
             entries: The replies, by key: see `cache_keys.shared_outcome`.
-            now: The monotonic nanoseconds.
+            now: The present time in monotonic nanoseconds.
         """
         due: list[Task] = []
         for task in tasks:

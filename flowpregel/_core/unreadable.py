@@ -65,7 +65,7 @@ def with_input(
     """Return *saved* with an unreadable input replaced by *value*.
 
     Args:
-        saved: A checkpoint.
+        saved: The checkpoint with the recorded input.
         channel: The name of the input's channel, or None if the flow has no such
             channel.
         value: The new input, or None.

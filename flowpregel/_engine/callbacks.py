@@ -95,7 +95,9 @@ class GraphLabels:
     variables: Context = field(default_factory=copy_context)
     """The `contextvars.Context` in which the nodes run."""
     own_tags: tuple[str, ...] = (_IN_NODE,)
-    """The tags of a nested graph's own run, which the runs of its nodes do not have."""
+    """The tags that a nested graph's run has, and the runs of the graph's nodes have
+    not.
+    """
 
 
 def _ignore(_: ParentCommand) -> None:
@@ -107,9 +109,9 @@ class GraphCallbacks:
     nested.
 
     Args:
-        handlers: The callback handlers.
-        labels: The labels of the run.
-        run_id: The id of the run.
+        handlers: The callback handlers that the user passed.
+        labels: The facts about the run that each call of a handler contains.
+        run_id: The id of the run, as handlers get it.
         parent_id: The id of the node that the run is nested in, or None.
         escape: A function that is called if the run ends with a command for the graph
             around it.

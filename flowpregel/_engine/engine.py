@@ -194,7 +194,7 @@ class Engine:
         the running tasks (see `Stopped`). Any OS thread may call this.
 
         Args:
-            reason: The reason for the request.
+            reason: The reason for the request, for the message of the run's error.
             kill: True to stop the running tasks at once.
             grace: The grace period in seconds, which may be infinite. None for that of
                 the run's options.

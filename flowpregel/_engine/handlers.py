@@ -54,7 +54,7 @@ class Handlers:
     """Callback handlers, whose errors are logged. A handler may lack methods.
 
     Args:
-        handlers: The handlers.
+        handlers: The handlers, each with some of LangChain's methods.
         queue: The queue of coroutines in an async run, or None.
         make_manager: A function that returns a callback manager of LangChain for the
             code of a node, or None.
@@ -186,7 +186,7 @@ class HandlerQueue:
     awaits one after the other.
 
     Args:
-        loop: The event loop.
+        loop: The event loop of the run.
     """
 
     def __init__(self, loop: Any) -> None:

@@ -28,7 +28,7 @@ class LifecycleCalls:
 
     Args:
         call: A function that calls a method of each handler.
-        run_id: The id of the run.
+        run_id: The id of the run, as handlers get it.
         interrupt_after: The nodes after which the run stops; ``"*"`` means all nodes.
     """
 

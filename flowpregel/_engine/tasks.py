@@ -88,8 +88,8 @@ class TaskStarter:
 
     Args:
         mailbox: The mailbox that receives the events of all tasks.
-        run_executors: The executors of the run.
-        nested: The nested runs.
+        run_executors: The executors that the run may use.
+        nested: The nested runs, to which tasks that run a graph are passed.
         limit: The greatest number of tasks that run at once. Bodies, nested graphs and
             tasks that have made a call are not counted.
         give_up: A function that is called with the error if a task could not be
@@ -209,8 +209,8 @@ class TaskStarter:
         """Return the placement of tasks of *node*.
 
         Args:
-            node: The node.
-            default: The executor of the run.
+            node: The node whose tasks need an executor.
+            default: The executor of the run, for a node that names none.
             committer: The committer of the run's store, if it has one.
             is_below: True if a task has called these tasks. They go to a pool at once,
                 since the caller may occupy room in the pool.
@@ -338,7 +338,7 @@ class TaskStarter:
 
         Args:
             events: Events of tasks, in order.
-            root: The outermost run.
+            root: The outermost run, which gets events of ended tasks.
         """
         released: list[str] = []
         for event in events:

@@ -58,7 +58,7 @@ class CellView(ProgressView):
         """Add an output below the cell, and update it until the run has ended.
 
         Args:
-            handle: The handle of the run.
+            handle: The handle of the run that is shown.
             future: The future of the run's result.
         """
         ipython: Any = import_module("IPython.display")
@@ -91,8 +91,8 @@ class CellView(ProgressView):
                 output.update(bundle, raw=True)
 
     def _content(self, handle: DisplayedRun) -> NotebookProgress:
-        """Return the text that the cell's output shows: the present status of the run,
-        and the counts of its tasks.
+        """Return the text that the cell's output shows: the run's present status and
+        task counts.
         """
         lines = [repr(handle), *self.lines(time.monotonic())]
         return NotebookProgress(lines, self.shares())

@@ -282,7 +282,7 @@ def flow_of_body(
 
     Args:
         options: The options of the workflow.
-        func: The body.
+        func: The function of the workflow (its body).
         parameters: The parameters of the workflow, which convert the arguments of
             a run to its input, and the input to the arguments of *func*.
     """
@@ -417,7 +417,7 @@ def _types_of(func: Any, only: str | None) -> tuple[Any, Any, Any]:
     the next run.
 
     Args:
-        func: The body.
+        func: The function of the workflow (its body).
         only: The name of the body's only parameter, or None if there are several.
     """
     hints = hints_of(func)

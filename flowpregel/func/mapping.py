@@ -289,7 +289,7 @@ def _results(future: CallFuture[Any], result: Any, size: int | None) -> Iterable
     """Return the results of a call: a single one, or one for each item of a chunk.
 
     Args:
-        future: The future of the call.
+        future: The future of the call, which is done.
         result: The result of the call.
         size: The number of items of the chunk, or None if the call is not that of a
             chunk.
@@ -631,8 +631,8 @@ class ChunkAttempt:
     """One attempt of a chunk, with the outcomes of the items so far.
 
     Args:
-        scope: The scope of the attempt.
-        count: The number of items.
+        scope: The objects that the code of the attempt can reach.
+        count: The number of items in the chunk.
         described_item: A function that describes the item at a position, for a note on
             its exception.
     """

@@ -276,7 +276,7 @@ class PlainMap:
 
     Args:
         method: The name of the public function, for messages.
-        function: The function.
+        function: The user's function, or a task.
         store, run_id: The ``store`` and the ``id`` of the public function.
         options: The options of the task and of the run.
     """

@@ -134,7 +134,7 @@ def _read(process: subprocess.Popen[bytes], keep: int) -> tuple[str, str, bool]:
     """Read both streams of *process* until it has ended.
 
     Args:
-        process: The command.
+        process: The process that runs the command.
         keep: The number of bytes to keep from the end of stdout. For stderr, this is a
             constant.
 
@@ -304,7 +304,7 @@ def signal(name: str) -> CallFuture[Any]:
     wait for the next.
 
     Args:
-        name: The name of the values.
+        name: The name under which the values are sent.
 
     Raises:
         RuntimeError: Called outside of a run.

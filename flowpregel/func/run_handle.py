@@ -32,7 +32,7 @@ class RunHandle(Generic[R]):
     code awaits the handle to get the result, and iterates with ``async for``.
 
     Args:
-        run: The run.
+        run: The run that the handle represents.
 
     Example:
         >>> from flowpregel.func import entrypoint

@@ -193,7 +193,7 @@ def call_parameters_of(task: Any, instance: tuple[Any, ...]) -> CallParameters:
     """Return the parameters of the workflow that makes a single call of *task*.
 
     Args:
-        task: The task.
+        task: The task that the workflow calls.
         instance: The instance in a tuple, which is empty if the task is unbound.
     """
     (callee,) = task.node.steps

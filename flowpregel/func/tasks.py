@@ -89,7 +89,7 @@ class TaskFunction(Generic[P, R]):
     """A task that `task` made from a function. A call inside a run returns a future.
 
     Args:
-        func: The plain function.
+        func: The user's function, which a call runs.
         options: The options of the task.
 
     Example:

@@ -128,7 +128,7 @@ class _Lowering:
     is compiled.
 
     Args:
-        builder: The graph.
+        builder: The graph to compile.
     """
 
     def __init__(self, builder: GraphSpec) -> None:

@@ -111,7 +111,7 @@ def _identified(message: Any, new_id: Callable[[], str] = _new_id) -> Any:
     """Return *message* with an id.
 
     Args:
-        message: The message.
+        message: A message in any form: an object, a dict, a pair or a string.
         new_id: A function that returns an id for a message that has none.
 
     Raises:
@@ -347,7 +347,7 @@ def reduce_messages(
     add, replace and remove messages as for `add_messages`.
 
     Args:
-        messages: The list.
+        messages: The present list of messages.
         writes: The writes, oldest first.
         convert: A function that converts each list or message before it is merged.
 

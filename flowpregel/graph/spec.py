@@ -312,7 +312,7 @@ class NodeRunnable:
     """The function of a node, in the form that programs written for LangGraph use.
 
     Args:
-        node: The node.
+        node: The node whose function is shown.
 
     Example:
         >>> from flowpregel.graph import StateGraph
@@ -454,7 +454,7 @@ class GraphSpec:
         """Check that edges and breakpoints name nodes, and return the graph.
 
         Args:
-            interrupt: The breakpoints.
+            interrupt: The names of the nodes that have breakpoints.
 
         Raises:
             ConfigurationError: An edge begins or ends at an unknown node, no edge

@@ -35,7 +35,7 @@ class NodeWriter:
     """A writer of a node's state update, `Command`, and unconditional edges.
 
     Args:
-        node: The name of the node.
+        node: The name of the node whose output is written.
         keys: The state keys that the node may write, in order. Other keys in the output
             are left out.
         edges: The writes of the unconditional edges.
@@ -211,7 +211,7 @@ class BranchWriter:
     Args:
         node: The name of the node that the edge leaves.
         name: The name of the path function.
-        path: The path function.
+        path: The path function, which returns the names of the next nodes.
         ends: The node for each result of the path function, or None if a result is
             itself a node name.
         selection: The keys of the state that the path function gets. They must be in
@@ -276,7 +276,7 @@ class BranchWriter:
 
         Args:
             state: The input of the path function.
-            scope: The scope of the attempt.
+            scope: The objects that the code of the attempt can reach.
             on_loop: Whether the path function is awaited on an event loop.
         """
         callbacks = node_callbacks.get()
@@ -354,8 +354,8 @@ def check_input(
     A missing key is not an error, because a node may still write the key.
 
     Args:
-        model: The model.
-        keys: The keys of the input.
+        model: The pydantic model of the state.
+        keys: The keys of the input, whose values are read from the state.
         output: The output of the input node, which is not used.
         scope: The scope of the task, through which the state is read.
 
