@@ -78,7 +78,7 @@ def _take_answers(
         known.append(QuestionRecord(ids.interrupt_id(task.namespace, len(known))))
     if count and known[count - 1].id in by_id:
         # The user has answered the task's last question again, because the task failed
-        # after it had got the first answer. The new answer replaces that one.
+        # after it had got the first answer. The new answer replaces the first one.
         count -= 1
     answers = list(task.attempt.answers[:count])
     answered = known[:count]
@@ -178,8 +178,8 @@ def questions_of(
 
 
 def _code_of_asker(task: Task) -> str:
-    """Return a digest of the code of *task*. For a body, the digest includes
-    the input.
+    """Return a digest of the code of *task*. If the task runs a body, the digest
+    includes the body's input.
     """
     record = task.record
     if record is not None:

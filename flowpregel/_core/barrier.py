@@ -220,7 +220,7 @@ def _mark_seen(state: RunState, outputs: Sequence[TaskOutput]) -> set[str]:
 
 
 def _writes_by_channel(outputs: Sequence[TaskOutput]) -> dict[str, list[Any]]:
-    """Return the values to write, by channel."""
+    """Return the values that the outputs write, by channel."""
     values: dict[str, list[Any]] = {}
     for output in outputs:
         for name, value in output.writes:
@@ -298,7 +298,9 @@ def _mark_changed(
     name: str,
     update: Update,
 ) -> None:
-    """Give a changed channel the version of the barrier."""
+    """Give a channel that has changed the version that the barrier gives to all changed
+    channels.
+    """
     channel = state.channels[name]
     if state.versions.get(name) != update.version:
         update.changed.append(name)

@@ -47,7 +47,7 @@ class CallSequence:
     arguments. Calls for which both are the same are equal calls.
     """
     reordered: ReorderedCalls = field(default_factory=ReorderedCalls)
-    """The equal calls that got the result recorded for another of these calls."""
+    """The calls that got the result recorded for another, equal call."""
     used: Counter[tuple[str, str]] = field(default_factory=Counter)
     """The number of results that the body used, by the task's name and a code digest. A
     file in the arguments of a call has an entry too: its size, by its name and a digest
@@ -101,6 +101,8 @@ class BodyCalls:
     """
 
     def restart(self) -> None:
-        """Forget the sequence of calls, after the end of an attempt."""
+        """Begin an empty sequence of calls, because an attempt has ended and the next
+        one makes its calls again.
+        """
         self.sequence = CallSequence()
         self.replayed = 0

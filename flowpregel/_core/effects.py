@@ -52,8 +52,8 @@ class Prepare:
     """
 
     plan: Callable[[], Any]
-    """A function that returns the plan. It reads the saver of the nested run, which may
-    take time.
+    """A function that makes the plan and returns it. It reads from the saver of the
+    nested run, which may take time.
     """
     needs_loop: bool
     """True if reading the saver needs the event loop. An async run then makes the plan
@@ -226,8 +226,8 @@ class Call:
     node: Node
     arguments: Arguments
     key: CallKey | None = None
-    """The key of a recorded call, or None for the call of a graph, which is identified
-    by its order.
+    """The key under which the call is recorded. None for the call of a graph, which is
+    identified by its order among the body's calls of graphs.
     """
     reply: Any = None
     """The object through which the caller gets the outcome. Only the engine (the part
@@ -290,7 +290,9 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The progress of a task, emitted in addition to chunks of the custom stream."""
+    """The progress that a running task reports, emitted beside the chunks of the stream
+    of mode ``custom``.
+    """
 
     done: float
     total: float | None = None
@@ -305,7 +307,7 @@ class ModelMessage:
     """A message of a language model, emitted for the stream of mode ``messages``."""
 
     message: Any
-    """The message, or a part of it."""
+    """The model's message, or a part of the message."""
     metadata: Mapping[str, Any]
     """The metadata of the model's call, such as ``langgraph_node``."""
     is_part: bool = False

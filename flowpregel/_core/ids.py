@@ -79,8 +79,8 @@ def without_ids(namespace: str) -> str:
 
 
 def interrupt_id(namespace: str, index: int) -> str:
-    """Return the id of the *index*-th question of the task at *namespace*: 32 hex
-    digits.
+    """Return the id of the *index*-th question of the task whose interrupts have the
+    namespace *namespace*: 32 hex digits.
     """
     return text_digest(namespace, index)
 
@@ -232,7 +232,9 @@ class KnownQuestions(NamedTuple):
     """The questions that a task has asked in earlier attempts."""
 
     records: tuple[QuestionRecord, ...]
-    """The questions. Those with answers come first, in the order of the answers."""
+    """The records of the questions. Those with answers come first, in the order of the
+    answers.
+    """
     code: str
     """A digest of the task's present code, which may ask questions again."""
 
@@ -258,7 +260,8 @@ class Preview(NamedTuple):
     fields: bytes = b""
     """The short values of the arguments, the result and the metrics, as JSON."""
     media: bytes = b""
-    """The larger parts, such as an image or the first rows of a table."""
+    """The larger parts of the preview, such as an image or the first rows of a table.
+    """
 
 
 class Cost(NamedTuple):
@@ -293,7 +296,8 @@ FailedAttempt: TypeAlias = tuple[int, float, int, str, str]
 """The facts about a failed attempt: its start in wall-clock nanoseconds, its duration
 in seconds, the pid, the error in one line, and the traceback.
 
-These are plain values, so that a reader can load them without importing any class.
+The values have built-in types, so that a reader can load them without importing any
+class.
 """
 
 
@@ -333,7 +337,7 @@ class AttemptRecord(NamedTuple):
     peak: int = 0
     """The peak memory of the last attempt's process in bytes."""
     host: str = ""
-    """The host of the last attempt."""
+    """The name of the machine on which the last attempt ran."""
     failed: tuple[FailedAttempt, ...] = ()
     """The failed attempts of the task, oldest first: only the last ten."""
     code: str = ""

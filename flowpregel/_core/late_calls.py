@@ -22,7 +22,7 @@ TIME_TO_END: Final = 1_000_000_000
 LONGEST: Final = 1e18
 """The longest time (grace) that calls can get, in nanoseconds: 31 years."""
 SHOWN_CALLS: Final = 3
-"""The greatest number of stopped calls that a note lists."""
+"""The greatest number of stopped calls that the note on a body's error lists."""
 
 
 @dataclass(slots=True, eq=False)

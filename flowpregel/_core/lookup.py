@@ -214,8 +214,8 @@ def _may_have_gained_fields(
     replay = run.replay
     if not replay.reuses_writes or replay.is_empty():
         return False
-    # Captured arguments are unpickled here. Their classes may raise any error, and then
-    # False is returned.
+    # Arguments that were pickled at the call are unpickled here. This runs code of
+    # their classes, which may raise any error. Then False is returned.
     with suppress(Exception):
         if not has_plain_values(call.arguments.args, call.arguments.kwargs):
             if replay.report.is_changed or replay.lazy_results is None:

@@ -262,8 +262,8 @@ def arguments_preview(task: Task) -> bytes:
     """Return the preview of a call that no process has run to its end: only its
     arguments.
     """
-    # Any error is ignored: the input of a node has no arguments, and captured arguments
-    # are unpickled here, which runs code of their classes.
+    # Any error is ignored: the input of a node has no arguments, and arguments that
+    # were pickled at the call are unpickled here, which runs code of their classes.
     with suppress(Exception):
         value = task.input
         fields = argument_fields(task.node, value.args, value.kwargs)

@@ -57,7 +57,7 @@ class Program:
     may have made.
     """
     reducers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    """The functions that fold the writes to channels, by channel."""
+    """The users' functions (reducers) that fold the writes to a channel, by channel."""
     preparations: Mapping[str, PrepareWrite] = field(default_factory=dict)
     """The functions that prepare the writes to channels, by channel."""
     untracked: frozenset[str] = frozenset()
@@ -176,7 +176,9 @@ class Nested:
 
     resuming: bool = False
     answers: Mapping[str, Any] = field(default_factory=dict)
-    """Answers by interrupt id. Some of them may be for other graphs."""
+    """The answers that the user gave, by interrupt id. Some of them may be for other
+    nested graphs.
+    """
     own_answers: tuple[Any, ...] = ()
     """The answers to the questions of the nested graph itself."""
     before: str | None = None

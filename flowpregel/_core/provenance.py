@@ -360,7 +360,7 @@ class OtherCodeNotice:
     name: str
     """The name of the task."""
     recorded: str
-    """The digest of the code that made one of these results."""
+    """The digest of the different code, which made one of the results."""
     now: str
     """The digest of the present code."""
     old_results: int

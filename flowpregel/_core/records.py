@@ -42,8 +42,8 @@ It is an int of nanoseconds, or has the format of another library's saver.
 Write: TypeAlias = tuple[str, Any]
 """One write of a task: the channel and the value."""
 
-# The names that a write may have in place of a channel's name follow. Such a write is a
-# control write. A task has finished when it has any other write.
+# The following names may stand in a write in place of a channel's name. Such a write is
+# a control write. A task has finished when it has any other write.
 INPUT = "__input__"
 INTERRUPT = "__interrupt__"
 """The channel of the questions of a task, and their key in the output of a run."""
@@ -118,8 +118,8 @@ class Durability(Enum):
 
 
 class Kind(IntEnum):
-    """The kind of a task, by its cause. The writes of tasks are applied in this order
-    of kinds.
+    """The kind of a task, which depends on its cause: a channel, a `Send`, a call, or a
+    failure. The writes of tasks are applied in this order of kinds.
 
     The writes of a HANDLER replace those of the task whose failure it handles.
     """
@@ -293,7 +293,7 @@ class Attempt:
     span: Span | None = None
     """The time span of the last attempt that has ended."""
     failed: tuple[FailedAttempt, ...] = ()
-    """The latest of the failed attempts."""
+    """The records of the task's latest failed attempts."""
     deaths: int = 0
     """The number of workers that died while they ran the task."""
     writes: Sequence[Write] = ()
@@ -307,7 +307,7 @@ class Attempt:
     no call.
     """
     cache: CacheClaim | None = None
-    """The claim on a shared result, or None if the result is not shared."""
+    """The task's claim on a shared result, or None if its result is not shared."""
 
 
 @dataclass(slots=True, eq=False)
@@ -389,8 +389,9 @@ class Task:
         record = self.record
         if record is not None:
             return record.text
-        # Captured arguments are unpickled here, and their classes may raise any error.
-        # The call is then shown without arguments.
+        # The arguments may have been pickled at the call. Unpickling them here runs
+        # code of their classes, which may raise any error. The call is then shown
+        # without arguments.
         with suppress(Exception):
             return described(
                 self.name, self.input.args, self.input.kwargs, self.node.redacted
@@ -431,7 +432,7 @@ class Interrupted:
 
     interrupts: tuple[Any, ...]
     answers: tuple[Any, ...] = ()
-    """The answers that the task has used."""
+    """The answers that the task has used so far, in the order of the questions."""
     refused: BaseException | None = None
     """The error with which the next answer was refused, or None if no answer was
     refused.
@@ -444,7 +445,7 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class Escaped:
-    """The outcome of a task that commands the parent graph."""
+    """The outcome of a task that ended with a `Command` for the parent graph."""
 
     command: Any
 
@@ -547,11 +548,11 @@ class Checkpoint:
     source: Source
     """The origin: ``"input"``, ``"loop"`` (a superstep), ``"update"`` or ``"fork"``."""
     channel_versions: Mapping[str, Version]
-    """The versions of all channels."""
+    """The versions of all channels at the checkpoint, by name."""
     versions_seen: Mapping[str, Mapping[str, Version]]
     """The versions of the triggers at the last run of each node, for all nodes."""
     changed: tuple[str, ...]
-    """The channels whose version has changed since the parent."""
+    """The channels whose version has changed since the parent checkpoint."""
     updated_channels: tuple[str, ...] | None = None
     """The channels that may trigger a task of the next superstep."""
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -581,7 +582,7 @@ class TaskWrites:
     path: str
     """The position of the task in the superstep."""
     writes: tuple[Write, ...]
-    """The channel and the value of each write."""
+    """The writes, each a channel and a value."""
     ran: AttemptRecord | None = None
     """The record of the attempt, if these are the task's last writes."""
     failed: FailedCall | bytes | None = None

@@ -26,7 +26,7 @@ class ReplayReport:
     answered: int = 0
     """The number of calls whose results came from their records."""
     executed: int = 0
-    """The number of calls that ran, because no record had their result."""
+    """The number of calls that ran because no recorded result was found for them."""
     unreplayed: int = 0
     """The number of recorded calls that no body made again."""
     of_other_code: Counter[str] = field(default_factory=Counter)
@@ -72,7 +72,8 @@ class Replay:
     needed.
     """
     reuses_writes: bool = True  # no mutant: The start of a run sets the field.
-    """True if tasks with stored writes get these writes and need not run."""
+    """True if a task with stored writes need not run: the stored writes are its result.
+    """
     is_resuming: bool = False  # no mutant: The start of a run sets the field.
     """True if the run continues the thread's present superstep."""
     report: ReplayReport = field(default_factory=ReplayReport)

@@ -284,7 +284,8 @@ def _check_ids(
     answers: Mapping[str, Any],
     questions: Mapping[str, Interrupt],
 ) -> None:
-    """Raise an error for answers to interrupts that do not wait for an answer."""
+    """Raise an error if an answer names an interrupt that does not wait for an answer.
+    """
     unknown = sorted(answers.keys() - questions.keys() - _unanswered_records(run))
     if not unknown or not run.replay.reuses_writes:
         return

@@ -133,7 +133,7 @@ def _next_superstep(run: Run) -> Superstep:
 
 def _stop_before(run: Run, tasks: list[Task]) -> Steps:
     """Show the checkpoint from which *tasks* start. Return the `Result` if the run ends
-    or stops there, or None.
+    or stops at this checkpoint, or None.
     """
     if run.stream_events.wants_checkpoints:
         yield from _show_checkpoint(run, tasks)
@@ -229,8 +229,8 @@ def _pause(run: Run) -> Steps:
     its `Result`.
     """
     answers = run.answers
-    # If a run stops at a breakpoint, here or in a nested graph, and asks no question,
-    # the stream shows that once: in the outermost run.
+    # If a run, outermost or nested, stops at a breakpoint and asks no question, the
+    # stream shows that only once: for the outermost run.
     if not answers.interrupts and run.options.nested is None:
         run.outbox.effects.extend(run.stream_events.breakpoint())
     yield from run.store_rest(PAUSED)
@@ -259,7 +259,7 @@ def _show_checkpoint(run: Run, tasks: list[Task] | None) -> Steps:
 
     Args:
         run: The run whose stream gets the checkpoint.
-        tasks: The tasks that are due, or None to plan them here.
+        tasks: The tasks that are due. If they are None, this function plans them.
     """
     address = run.options.address
     if address is None or not run.stream_events.wants_checkpoints:

@@ -84,7 +84,7 @@ class RunState:
     replaced and never changed, so a copy may be shallow.
     """
     newest: Version | None = None
-    """The newest of all versions."""
+    """The newest version that any channel has had."""
     available: set[str] = field(default_factory=set)
     """The channels that have a value."""
     updates_since_snapshot: dict[str, int] = field(default_factory=dict)

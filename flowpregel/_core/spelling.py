@@ -23,7 +23,9 @@ from flowpregel._pickling.digest import have_equal_content, plain_digest
 Spelled: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
 """The positional and the keyword arguments of a call."""
 _EXACT: frozenset[type] = frozenset({int, str, bytes, bool, type(None)})
-"""Types for which two equal values always have the same content."""
+"""Types whose values have the same content, and so the same digest, whenever they are
+equal.
+"""
 _POSITIONAL = (
     inspect.Parameter.POSITIONAL_ONLY,
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
@@ -41,7 +43,7 @@ class Spelling:
     spelling is a different call.
     """
     plain: int = 0
-    """The number of leading positional parameters without a default."""
+    """The number of positional parameters without a default, which come first."""
     defaults: tuple[Any, ...] = ()
     """The defaults of the positional parameters that follow the parameters without a
     default.

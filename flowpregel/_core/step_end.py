@@ -13,11 +13,11 @@ class StepEnd:
     """The reasons why a superstep ends without a barrier."""
 
     is_paused: bool = False
-    """True if a task asks a question."""
+    """True if a task asks a question, so that the run pauses."""
     failure: BaseException | None = None
     """The first error that makes the run fail."""
     command: object = None
-    """The `Command` of a task for the parent graph."""
+    """The `Command` for the parent graph with which a task ended, or None."""
 
     def fail(self, error: BaseException) -> bool:
         """Record *error* as the failure of the superstep, and return whether it is the

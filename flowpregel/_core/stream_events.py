@@ -311,7 +311,7 @@ class TaskActivity:
     report: Report | None = None
     """The last report of the task's progress."""
     series: dict[str, MetricSeries] = field(default_factory=dict)
-    """The series of values, by the names of the metrics."""
+    """The reported values over time, by the names of the metrics."""
 
     def add(self, values: MetricValues) -> None:
         """Add the latest values of the task's metrics."""
@@ -325,7 +325,9 @@ class TaskActivity:
 
 
 def activity_of(task: Task) -> TaskActivity:
-    """Return what the current attempt of *task* has reported so far."""
+    """Return the progress and metrics that the current attempt of *task* has reported
+    so far.
+    """
     attempt = task.attempt
     activity: TaskActivity | None = attempt.activity
     if activity is None or activity.attempt != attempt.number:
@@ -344,7 +346,7 @@ def _mode_and_item(task: Task, payload: Any) -> tuple[str, Any]:
 
 
 def finished_writes(writes: Iterable[Write]) -> list[Write]:
-    """Return the writes that show that a task has finished."""
+    """Return the writes that a task has only if it has finished."""
     return [write for write in writes if write[0] not in records.CONTROL_WRITES]
 
 

@@ -570,7 +570,9 @@ class Superstep:
     # ------------------------------------------------------------ ends of attempts
 
     def _handle_end(self, task: Task, event: Ended, wakeup: Wakeup) -> None:
-        """Handle the end of an attempt: retry, wait for calls, or settle the task."""
+        """Handle the end of an attempt: retry the task, wait for the body's calls, or
+        end the task.
+        """
         body = task.attempt.body
         task.attempt.span = event.span
         outcome = self._accepted_outcome(task, event)
@@ -648,9 +650,10 @@ class Superstep:
                     self.end.is_paused = True
                 answering.store_questions(self.run, task, outcome)
             case records.Escaped(command) if not is_call:
-                # Only the command of a task that the superstep planned acts here. If
-                # the task is a call (of a graph that commands its parent graph), the
-                # body that made the call gets this outcome, and handles the command.
+                # The command ends this superstep only if the superstep planned the
+                # task. If the task is a call (of a graph that commands its parent
+                # graph), the body that made the call gets this outcome, and handles the
+                # command.
                 self.end.command = command
                 self._cancel(list(self.open_tasks), kill=False)
             case Withdrawn() if not is_call and self.ending_error() is None:

@@ -80,7 +80,7 @@ class CallEnd:
     outcome: CallOutcome
     """The way in which the attempt has ended."""
     error: BaseException | None
-    """The exception of a failed attempt, or None."""
+    """The exception with which the attempt failed, or None if it did not fail."""
     seconds: float | None
     """The duration of the call in its process, or None if the call did not run."""
     executor: str | None
@@ -239,7 +239,7 @@ class _Trace:
         self._is_committing = False
 
     def begin(self, effect: Effect) -> None:
-        """Report the commit, or the calls, that *effect* begins."""
+        """Report to the tracer that *effect* begins a commit or calls."""
         if isinstance(effect, Commit):
             self._is_committing = True
             self.tracer.commit_began()
@@ -270,7 +270,9 @@ class _Trace:
         self.tracer.call_began(call)
 
     def end(self, reply: Any, failure: Exception | None) -> None:
-        """Report the parts of the run that end with the reply to the last effect."""
+        """Report to the tracer which commit or calls end with the reply to the last
+        effect.
+        """
         if self._is_committing:
             self._is_committing = False
             self.tracer.commit_ended(failure)

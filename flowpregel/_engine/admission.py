@@ -177,7 +177,7 @@ class _GroupKey:
     """The limit on the number of tasks that run at once (``max_concurrency``)."""
     priority: int
     rates: TokenRates
-    """The rates that limit the starts of the tasks."""
+    """The object that counts the rates, which limit how often the tasks start."""
     is_nested: bool
     """True if a caller of the tasks may occupy slots. Then the tasks may overtake
     earlier tasks that wait for slots, because the caller keeps its slots until it has
@@ -194,7 +194,7 @@ class _GroupKey:
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """A group of tasks that wait for the same limits."""
+    """A group of waiting tasks that have the same needs (see `_GroupKey`)."""
 
     key: _GroupKey
     jobs: OrderedDict[str, tuple[int, Job]] = field(default_factory=OrderedDict)
@@ -494,7 +494,7 @@ def _demand_of(job: Job) -> Demand:
     assert resources is not None
     names = tuple(dict.fromkeys(resources.limit))
     if job.executor.capabilities.admits:
-        # The executor itself enforces the limits, so they are not counted here.
+        # The executor itself enforces the limits, so the run does not count them.
         names = ()
     return Demand(names, resources.rate, node.home or node.name)
 

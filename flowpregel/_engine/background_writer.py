@@ -157,7 +157,9 @@ class BackgroundWriter:
             return batches
 
     def _is_due(self) -> bool:
-        """Return whether the writer must not wait for more batches."""
+        """Return whether a transaction must begin now, without waiting for more
+        batches.
+        """
         is_enough = len(self._waiting) >= ENOUGH
         return is_enough or self._is_awaited or self._is_closing
 

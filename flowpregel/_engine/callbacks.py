@@ -326,7 +326,9 @@ class _StartedAttempt:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The arguments that identify the attempt for a callback handler."""
+        """The keyword arguments, such as the run's id, by which a callback handler
+        identifies the attempt.
+        """
         return _arguments_of_run(self.run_id, self.parent_id, self.tags)
 
 

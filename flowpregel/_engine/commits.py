@@ -31,7 +31,9 @@ class Committer:
         """True if a commit takes time, so that it would block an event loop."""
         self._in_background = durability is Durability.ASYNC and self.blocks
         self.writer: BackgroundWriter | None = None
-        """The background writer, after the first commit of the run."""
+        """The background writer, or None before the first commit of the run, or if the
+        run has no writer.
+        """
 
     def commit(self, batch: Batch) -> None:
         """Commit *batch*, or pass it to the background writer.
@@ -213,9 +215,9 @@ async def _commit_waiting(saver: BaseCheckpointSaver, waiting: Awaited) -> None:
                     done.set_exception(error)
     finally:
         del _QUEUES[asyncio.get_running_loop(), saver]
-        # If futures remain here, the event loop is ending and has cancelled this
-        # asyncio task. So the futures are cancelled, and no coroutine waits for them
-        # any longer.
+        # If any future is left at this point, the event loop is ending and has
+        # cancelled this asyncio task. So the futures are cancelled, and no coroutine
+        # waits for them any longer.
         for done in (*group, *waiting):
             done.cancel()
 

@@ -217,14 +217,16 @@ class HandlerQueue:
         return self._last is None or self._last.done()
 
     async def drain(self) -> None:
-        """Wait until all coroutines have ended."""
+        """Wait until all coroutines of the queue have ended."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
         while not self.is_empty():
             await asyncio.wait({self._last})
 
     def wait(self) -> None:
-        """Wait on another OS thread until all coroutines have ended."""
+        """Wait, on an OS thread other than that of the event loop, until all coroutines
+        have ended.
+        """
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
         if not self.is_empty() and not self.is_here():
@@ -232,7 +234,7 @@ class HandlerQueue:
 
 
 def await_on_own_loop(reply: Awaitable[Any]) -> None:
-    """Await *reply* on an event loop of its own."""
+    """Await *reply* on a new event loop that runs only for it."""
     import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
     async def awaited() -> None:

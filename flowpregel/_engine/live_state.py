@@ -103,7 +103,7 @@ def _activity_entry(activity: TaskActivity | None) -> dict[str, Any]:
     if report is not None:
         entry["done"] = report.done
         entry["total"] = report.total
-        # The message may be any object.
+        # The message may be an object of any type, so it is converted to text.
         entry["message"] = report.message and str(report.message)
     return entry
 

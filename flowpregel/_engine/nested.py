@@ -40,7 +40,7 @@ class RunContext(RunInfo):
     """
     namespace: str = ""
     modes: frozenset[str] = frozenset()
-    """The stream modes of nested runs."""
+    """The stream modes in which nested runs emit items."""
     options: Options = field(default_factory=Options)
     """The options of the run itself, which nested runs inherit."""
     variables: Context = field(default_factory=copy_context)
@@ -110,7 +110,7 @@ class ActiveRun:
     if the run continues only after an event.
     """
     reply: Any = None
-    """The reply to the last effect."""
+    """The reply to the run's last effect, which the run gets when it continues."""
     failure: BaseException | None = None
     """The error with which the last effect failed, if it did."""
     inbox: list[Event] = field(default_factory=list)

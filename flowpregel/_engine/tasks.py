@@ -356,7 +356,7 @@ class TaskStarter:
             self.deadline = self._admission.deadline
 
     def _route(self, event: Ended | Request | Emitted, root: ActiveRun) -> None:
-        """Give an event to the run to which its task belongs."""
+        """Give an event to the run to which the event's task belongs."""
         task_id = event.task_id
         job = self._jobs.get(task_id)
         if isinstance(event, Call | SaveState):
@@ -564,7 +564,8 @@ class RunExecutors:
     because a connection that fails may take half a minute.
     """
     _left_behind: set[Executor] = field(default_factory=set)
-    """The executors whose tasks still run because they could not be stopped."""
+    """The executors with tasks that still run because the tasks could not be stopped.
+    """
     _entered: set[Executor] = field(default_factory=set)
     """The executors of nodes that read `Context` channels, and so may have entered the
     contexts of these channels.
@@ -572,7 +573,9 @@ class RunExecutors:
 
     @property
     def driver_executor(self) -> str:
-        """The name of the executor for functions that run where the driver runs."""
+        """The name of the executor for functions that run on the driver's OS thread or
+        event loop.
+        """
         return "inline" if self.loop is None else "loop"
 
     def of_node(self, node: Node, default: Any) -> Executor:
@@ -655,7 +658,9 @@ class RunExecutors:
             raise
 
     def _once(self, key: object, make: Callable[[], Executor]) -> Executor:
-        """Return the executor that was made for *key*, or let *make* make it."""
+        """Return the run's executor for *key*. If there is none yet, call *make* to
+        make it.
+        """
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
@@ -690,8 +695,8 @@ class RunExecutors:
     def close(self, failure: BaseException | None) -> None:
         """End the executors made for the run, which ended with *failure*."""
         for executor in self._made.values():
-            # After a step timeout, tasks on OS threads are abandoned, and not waited
-            # for.
+            # After a superstep has timed out, the run does not wait for its tasks on OS
+            # threads.
             is_left = isinstance(failure, TimeoutError) or executor in self._left_behind
             if isinstance(executor, ThreadExecutor) and is_left:
                 executor.abandon()

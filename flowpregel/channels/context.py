@@ -254,8 +254,8 @@ class _SharedContext(Generic[Value]):
 
 _contexts: WeakValueDictionary[bytes, _SharedContext[Any]] = WeakValueDictionary()
 """The contexts of this process by token. A token is an id of the context, which each
-pickle of a run's channel contains. So all channels that are unpickled here share one
-context.
+pickle of a run's channel contains. So channels that are unpickled with the same token
+share one context.
 """
 
 _contexts_lock = threading.Lock()

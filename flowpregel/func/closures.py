@@ -169,6 +169,8 @@ def _names_bound_by(code: CodeType) -> frozenset[str]:
 
 
 def called_by(node: Node) -> Any:
-    """Return the user's function that a call of *node* runs."""
+    """Return the user's function that a call of *node* runs: its sync or its async
+    form.
+    """
     (callee,) = node.steps
     return callee.func or callee.coroutine

@@ -69,7 +69,8 @@ def store_enqueued(run: GraphRun, position: QueuePosition) -> None:
     # ``flowpregel work``.
     metadata = {**run.config.metadata, QUEUE: tuple(position)}
     run.config = replace(run.config, callbacks=(), metadata=metadata)
-    # If a run of this thread is being executed already, nothing is enqueued.
+    # If a process already executes a run of this thread, `ThreadBusyError` is
+    # suppressed, and nothing is enqueued.
     with UsersFrames(), suppress(GraphDrained, ThreadBusyError), defer_interrupts():
         for _ in run.items():
             pass

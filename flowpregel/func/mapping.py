@@ -580,7 +580,7 @@ class ChunkedCall:
     async def in_coroutine(
         self, first: int, items: Sequence[tuple[Any, ...]]
     ) -> list[Any]:
-        """Return the results if the task's function is async."""
+        """Call the function as `__call__` does, for a task whose function is async."""
         attempt = self._attempt(first, items)
         for position in attempt.due:
             try:
@@ -605,7 +605,7 @@ class ChunkedCall:
 
 
 def chunk_node(node: Node) -> Node:
-    """Return the node for a chunk of calls of *node*."""
+    """Return a node that calls the function of *node* for each item of a chunk."""
     (callee,) = node.steps
     chunked = ChunkedCall(callee, node.redacted)
     step = CallTarget(

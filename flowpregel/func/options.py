@@ -184,7 +184,7 @@ class TaskOptions:
 NO_RESOURCES: Final[Mapping[str, Any]] = dict.fromkeys(
     field.name for field in fields(Resources)
 )
-"""The resource options of a task, all unset."""
+"""The resource options of a task, each with the value that means that it is not set."""
 SINGLE_CALL: Final[Mapping[str, Any]] = {
     "executor": "inline",
     "retry_policy": None,

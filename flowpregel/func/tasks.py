@@ -138,7 +138,9 @@ class TaskFunction(Generic[P, R]):
         """The code digests of a closure's past calls, by their hexadecimal form."""
         self._shared = SharedNodes(func, options.version)
         self._chunked: tuple[Node, Node] | None = None
-        """The node of the last chunked call, and the node that runs a chunk of it."""
+        """The node of the task at the last call for a chunk, and the node that was made
+        from it to run chunks.
+        """
         update_wrapper(self, func, assigned=_COPIED, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> TaskFuture[R]:

@@ -46,10 +46,10 @@ REMOVE_ALL_MESSAGES: Final = "__remove_all__"
 
 @dataclass(frozen=True, slots=True)
 class RemoveMessage:
-    """A request to remove a message from the list."""
+    """A request to remove a message from the list of messages in the state."""
 
     id: str
-    """The id of the message, or `REMOVE_ALL_MESSAGES`."""
+    """The id of the message to remove, or `REMOVE_ALL_MESSAGES`."""
 
 
 # ---------------------------------------------------------------- ids
@@ -177,7 +177,7 @@ def add_messages(left: Any, right: Any) -> list[Any]:
 
     A message is a dict or an object with an ``id``. A message without an id is copied,
     and the copy gets a new id. Other keys, such as those of ``{"role": ..., "content":
-    ...}``, have no meaning here. A `RemoveMessage`, or a message of ``type`` "remove",
+    ...}``, are not interpreted. A `RemoveMessage`, or a message of ``type`` "remove",
     removes the message with the same id. If one message is a LangChain message, all
     messages are converted to LangChain messages.
 
