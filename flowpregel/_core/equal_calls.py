@@ -1,4 +1,4 @@
-"""Equal calls of one body whose records are used in a different order.
+"""Equal calls of one body, which may get the records of one another.
 
 Equal calls have the same task and arguments, and are distinguished by a number that
 counts them. A call gets its number when it can start. If calls wait for values, the

@@ -8,8 +8,8 @@ the task asks                   effect
 ==============================  ========================================================
 a recorded question             the task gets the answer to that question
 another question, with the      the task gets the first unused answer, as in LangGraph,
-code that asked before          and the user gets a notice; the question may contain a
-                                draft that was made again
+code that asked before          and the user gets a notice; the question may differ only
+                                because it contains a newly generated text
 another question, with other    the question is asked; unused answers are kept
 code
 ==============================  ========================================================

@@ -244,7 +244,9 @@ class TaskOrigin:
     depth: int = 0
     """The number of callers above the task in its run."""
     variables: Any = None
-    """The `contextvars.Context` of the caller, or None for that of the run's caller."""
+    """The `contextvars.Context` of the body that made the call, or None for the context
+    in which the run was started.
+    """
     code: Any = None
     """The code of the node, packed (pickled to be sent to another process), or None if
     it is packed when the task starts.
@@ -362,8 +364,8 @@ class Task:
 
     @property
     def variables(self) -> Any:
-        """The `contextvars.Context` of the caller, or None for that of the run's
-        caller.
+        """The `contextvars.Context` of the body that made the call, or None for the
+        context in which the run was started.
         """
         return None if self.origin is None else self.origin.variables
 

@@ -284,8 +284,7 @@ def _check_ids(
     answers: Mapping[str, Any],
     questions: Mapping[str, Interrupt],
 ) -> None:
-    """Raise an error if an answer names an interrupt that does not wait for an answer.
-    """
+    """Raise an error if an answer names an interrupt that waits for no answer."""
     unknown = sorted(answers.keys() - questions.keys() - _unanswered_records(run))
     if not unknown or not run.replay.reuses_writes:
         return

@@ -9,8 +9,8 @@ input                 drops unfinished tasks,      starts
 None                  resumes                     EmptyInputError
 Command(resume=...)   answers, resumes            UnknownInterruptError
 Command(update=...)   writes, resumes             writes, starts
-+ a checkpoint_id     replays from there, on a     LookupError
-                      branch of its own
++ a checkpoint_id     replays from this            LookupError
+                      checkpoint, on a new branch
 ====================  ==========================  ===============================
 """
 

@@ -8,8 +8,8 @@ the recorded calls of the task        effect
 ====================================  ==================================================
 one of them was made again before     the call is new, and runs
 none has the position of the call     the call was added to the body, and runs
-one has the position, and the code    the call is refused elsewhere, because the body is
-and the input of the body are         not deterministic
+one has the position, and the code    `check_determinism` refuses the call, because the
+and the input of the body are         body is not deterministic
 unchanged
 one has the position, the input of    the call runs: it may be a new call in front of
 the body has changed, and the code    recorded calls, which may still follow

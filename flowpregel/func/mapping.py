@@ -99,9 +99,9 @@ class AbandonedCalls:
     """The calls of a `ResultStream` whose loop was left early. They are cancelled when
     the body returns.
 
-    They are not cancelled as soon as the loop is left, because an interrupt or a
-    failure may have left it. In that case the body runs through the loop again later,
-    and needs their results.
+    They are not cancelled as soon as the loop is left, because the reason may be an
+    interrupt or a failure. In that case the body runs through the loop again later, and
+    needs their results.
     """
 
     def __init__(self, under_way: Mapping[int, MappedCall]) -> None:

@@ -221,9 +221,9 @@ def imap(
         options: ``window`` is the maximum number of calls that run, wait to run, or
             have results that were not yet read (by default four for each processor, and
             at least 16). With ``ordered=False``, results come in the order in which
-            calls end. All other options are those of `map`. The items of an iterator
-            are never compared with those of an earlier run as a whole, so ``adopt`` is
-            for other items of a list.
+            calls end. All other options are those of `map`. ``adopt`` is only needed
+            for a list with other items: the items of an iterator are not compared as a
+            whole with those of an earlier run.
 
     Raises:
         ConfigurationError, StoreError: As for `map`, at once.
