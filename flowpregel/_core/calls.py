@@ -331,7 +331,7 @@ def fail_call(task: Task, error: BaseException) -> Raised:
     parent = task.parent.attempt
     body: BodyCalls = parent.body
     # The error is kept only if the present attempt of the body made the call. If only
-    # an earlier attempt made it, this attempt must not raise its error.
+    # an earlier attempt made the call, the present attempt must not raise the error.
     is_of_attempt = any(call.attempt == parent.number for call in task.origin.waiting)
     kept_error = error if is_of_attempt else None
     is_late = body.outcome is not None
@@ -468,8 +468,8 @@ def _delay_after(task: Task, error: BaseException, jitter: float) -> float | Non
     attempt = task.attempt
     if isinstance(error, errors.MachineLostError):
         # The loss of a machine is not the task's fault. The executor itself starts most
-        # lost tasks again, but not a task that has made calls, because only the run can
-        # answer these calls.
+        # lost tasks again. A task that has made calls must be started again by the run,
+        # because only the run can answer these calls.
         losses = attempt.deaths - 1 + error.losses
         if losses < MACHINE_LOSSES:
             return 0.0

@@ -252,7 +252,8 @@ def _may_be_injected(name: str, annotation: frozenset[str]) -> bool:
     allowed = _INJECTED[name]
     if allowed == _ANY or annotation & allowed:
         return True
-    # A store may be annotated with its own class, such as `LMDBStore`.
+    # The annotation of a store may name a class of a particular store, such as
+    # `LMDBStore`.
     return name == "store" and any(part.endswith("Store") for part in annotation)
 
 

@@ -386,7 +386,8 @@ def _mark_of(value: Any) -> Any:
     if kind in _SIZED:
         return (kind, len(value)) if value else None
     try:
-        # As long as the object exists, `ref` returns the same weak reference for it.
+        # As long as the object exists, `ref` returns the same weak reference for it, so
+        # the reference is a mark of the object.
         return ref(value)
     except TypeError:
         return kind
@@ -435,7 +436,7 @@ def output_fields(outputs: Sequence[WrittenFile]) -> bytes:
     records: list[str] = []
     free = MOST_OUTPUT_BYTES
     for output in outputs:
-        # Bytes of a path that are not UTF-8 are escaped, so that they are not lost.
+        # JSON escapes the bytes of a path that are not UTF-8, so they are not lost.
         record = json.dumps(output, separators=(",", ":"))
         free -= len(record) + 1
         if free < 0:

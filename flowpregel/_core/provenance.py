@@ -116,7 +116,8 @@ def attempt_record_of(
     if writes[0][0] == records.ERROR:
         _, _, _, error, _ = attempt.failed[-1]
         call = task.call
-        # The worker of the last attempt may have died before it sent a preview.
+        # If the worker of the last attempt died before it sent a preview, the preview
+        # is made here.
         preview = preview or arguments_preview(task)
     elif task.kind is not Kind.CALL and attempt.writes:
         code = code_of_node(task.node)

@@ -225,7 +225,8 @@ def _recorded_failure(writes: Sequence[Write], *, is_same: bool) -> Raised | Non
     if not isinstance(error, BaseException):
         return None
     if isinstance(error, errors.TaskCancelled) and not is_same:
-        # The earlier run cancelled the call, but the changed body may need the result.
+        # The earlier run cancelled the call, but the changed body may need the result,
+        # so the call is made again.
         return None
     saved = dict(writes).get(SAVED)
     items = saved if isinstance(saved, ItemOutcomes) else None

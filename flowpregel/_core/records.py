@@ -423,7 +423,8 @@ class Raised:
         """Return the error, or the errors of all failed items."""
         if self.items is None:
             return [self.error]
-        # One error, such as a timeout, may have failed several items of a chunk.
+        # One error, such as a timeout, may have failed several items of a chunk, but is
+        # returned once.
         distinct = {id(error): error for error in self.items.errors.values()}
         return list(distinct.values())
 

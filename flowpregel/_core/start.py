@@ -82,7 +82,8 @@ def start(
     if not run.replay.is_resuming:
         yield from _start_over(run, user_input)
         return run
-    # The breakpoint at which the run stopped must not stop it again.
+    # The breakpoint at which the run stopped must not stop it again, so all versions
+    # are marked as seen at the breakpoint.
     run.state.seen[records.INTERRUPT] = dict(run.state.versions)
     run.show()
     if needs_branch:

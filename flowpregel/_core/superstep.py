@@ -430,9 +430,9 @@ class Superstep:
         if run.stopped is not None:
             self._withdraw(task)
         elif record and not run.replay.is_empty() and unmatched(run, caller, record):
-            # Some recorded calls were matched by no call yet. So this call waits: if
-            # other calls of the same task follow at once and match these records, this
-            # call is simply new.
+            # The call may replace a recorded call that was not made again yet. So it
+            # waits: if other calls of the same task follow at once and match records,
+            # this call is simply new.
             self._waiting.add(task.id, wakeup.monotonic + effects.HOLD)
         else:
             self._start_call(task)
@@ -695,8 +695,8 @@ class Superstep:
         if has_handler and not (is_call or is_refusal or run.stopped):
             run.store_end(task, (*writes, (records.ERROR_SOURCE, task.name)))
             if self.end.failure is None:
-                # If another task has failed the run, the handler runs when the run is
-                # resumed.
+                # If another task has already made the run fail, the handler starts when
+                # the run is resumed.
                 self._start_handler(task, error)
             return
         run.store_end(task, writes)

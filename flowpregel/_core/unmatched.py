@@ -149,8 +149,9 @@ def _is_replaced(
     """
     if recorded.name in run.replay.matched:
         return False
-    # A call of the same task replaces the recorded call if single calls have become
-    # chunks of items, or chunks have become single calls.
+    # The records of single calls and of chunks have different names, so *recorded* and
+    # *record* may be of the same task. Then single calls have become chunks of items,
+    # or chunks have become single calls.
     if _task_name(recorded) == _task_name(record):
         return True
     if recorded.arguments != record.arguments:

@@ -172,7 +172,8 @@ class GraphCallbacks:
             result: Result = yield from observed_steps(steps, self)
         except BaseException as error:
             self._abandon()
-            # An outer run abandons a nested run by closing the nested run's generator.
+            # An outer run abandons a nested run by closing the nested run's generator,
+            # which raises `GeneratorExit` here.
             is_abandoned = isinstance(error, GeneratorExit)
             cause = TaskCancelled() if is_abandoned else error
             self.handlers.call("on_chain_error", cause, **identity)

@@ -235,6 +235,6 @@ def _commit_together(
         if len(batches) == 1:
             return [error]
         # Perhaps only one of the batches causes the error. So each batch is committed
-        # on its own, in order to store the others.
+        # alone, and those without an error are stored.
         return [_commit_together(saver, (batch,))[0] for batch in batches]
     return [None] * len(batches)

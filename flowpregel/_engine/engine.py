@@ -239,8 +239,8 @@ class Engine:
             raise
         if self._request is None and self.result is None:
             if self._tasks.stopping is not None:
-                # Runs that began to wait after the request to stop have not received it
-                # yet, so they get it now.
+                # Runs that began to wait after the request to stop arrived have not
+                # received it yet, so they get it now.
                 self._stop_all(self._tasks.stopping)
             self._request = self._next_wait()
         return self._request

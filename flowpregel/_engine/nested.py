@@ -212,7 +212,7 @@ class NestedRuns:
         """Make *run* ready, or queue it behind another run of the same graph."""
         namespace = run.run_context.namespace
         _, _, last_part = namespace.rpartition("|")
-        # The namespace of a graph without a memory ends with a task id.
+        # If a graph has no memory, its namespace ends with a task id, after a colon.
         has_memory = namespace != "" and ":" not in last_part
         if not has_memory:
             self.ready.append(run)

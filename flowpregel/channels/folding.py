@@ -58,8 +58,8 @@ def replacement(write: Any) -> Any:
     if isinstance(write, dict):
         if len(write) == 1:
             return write.get(_TAG, MISSING)
-        # Only a string is compared with the tag, because == of an array does not return
-        # a bool.
+        # Only a string is compared with the tag, because `==` of another type, such as
+        # an array, may not return a bool.
         tag = write.get("type") if len(write) == 2 else None
         if isinstance(tag, str) and tag == _TAG:
             return write.get("value", MISSING)

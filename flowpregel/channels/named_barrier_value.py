@@ -149,7 +149,7 @@ class NamedBarrierValueAfterFinish(NamedBarrierValue[Name]):
             seen, finished = saved
         new = super().from_checkpoint(seen)
         # The program may have added names since the checkpoint. The channel must still
-        # wait for these.
+        # wait for the added names.
         new.finished = finished and new.seen == new.names
         return new
 

@@ -82,8 +82,8 @@ class CellView(ProgressView):
         while not wait([future], _PERIOD).done:
             output.update(self._content(handle))
         output.update(self._content(handle))
-        # If the program has already closed the store, the page cannot be made, and the
-        # output keeps showing the task counts.
+        # If the program has already closed the store, the page cannot be made. Then the
+        # error is ignored, and the output keeps showing the task counts.
         with suppress(Exception):
             page = handle._repr_html_()
             if page is not None:

@@ -312,7 +312,8 @@ def _error_of_item(chunk: CallFuture[Any], position: int) -> BaseException | Non
     error = chunk.items.errors.get(position)
     if error is not None and chunk.failure is not None:
         # The exception of an item may be a copy from a worker. The copy lacks an
-        # attribute of the original: the ids of the failed calls that caused it.
+        # attribute of the original exception: the ids of the failed calls that caused
+        # the exception.
         add_failed_calls(error, failed_calls(chunk.failure))
     return error
 
@@ -502,8 +503,8 @@ def arguments_of(iterables: Sequence[Iterable[Any]]) -> Iterable[tuple[Any, ...]
     """
     try:
         arguments = zip(*iterables, strict=True)
-        # The iterables are read to the end, so that an error about different lengths is
-        # raised before any call.
+        # The iterables are read to the end now, so that an error about different
+        # lengths is raised before any call is made.
         return arguments if len(iterables) == 1 else list(arguments)
     except (TypeError, ValueError) as error:
         error.add_note(

@@ -237,7 +237,7 @@ def flow_of_call(task: Any, parameters: CallParameters, store: Store) -> Flow[..
         result = task(*args, **kwargs).result()
         return entrypoint.final(value=result, save=None)
 
-    # The body gets the module of the task, because it is defined for that task alone.
+    # The body gets the module name of the task, because it belongs to that task alone.
     # Its name contains a space, so no definition in that module can have the same name.
     module, _ = definition_of(task.func)
     body.__module__ = module

@@ -676,8 +676,9 @@ class TaskFunction(Generic[P, R]):
         """Return the digest of the code that a call of *node* runs (see `code`)."""
         if self._closure is None or self.options.version is not None:
             return self.code
-        # `_digested` is read only once, because another OS thread, on which a call
-        # becomes due once its arguments are ready, may replace it.
+        # `_digested` is read only once, because another OS thread may replace it: a
+        # call that waited for arguments is made on the OS thread on which the last of
+        # them arrives.
         digested = self._digested
         called = called_by(node)
         if digested is not None:

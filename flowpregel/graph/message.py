@@ -410,8 +410,8 @@ def langchain_messages(messages: Any) -> list[Any]:
     )
 
     listed = _listed(messages)
-    # Even a long list has messages of only a few classes, so this check is fast. Most
-    # lists need no conversion.
+    # Most lists need no conversion. To find that out is fast, because even a long list
+    # has messages of only a few classes.
     classes = set(map(type, listed))
     if all(
         issubclass(cls, BaseMessage) and not issubclass(cls, BaseMessageChunk)

@@ -252,8 +252,8 @@ class BranchWriter:
                 state = {**output, **state}
         if self.path.func is None:
             # An async path function is called only when `_later` is awaited. A sync run
-            # raises an error instead of awaiting, and so leaves no coroutine that was
-            # never awaited.
+            # raises an error instead, so the function's coroutine is never made, and
+            # Python gives no warning that it was not awaited.
             return self._later(state, scope)
         if node_callbacks.get() is None:
             return self._writes_of(call(self.path, state, scope))
