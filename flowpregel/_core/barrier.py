@@ -80,8 +80,8 @@ def check_writes(
 
 
 def prepared_outcome(program: Program, task: Task, outcome: Returned) -> Outcome:
-    """Return *outcome* with its writes prepared, or the error of the writes if no
-    barrier can apply them.
+    """Return *outcome* after the channels have prepared its writes (see
+    `prepared_writes`). If no barrier can apply the writes, return the error instead.
     """
     claim = task.attempt.cache
     if claim is not None:

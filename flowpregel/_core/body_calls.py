@@ -49,9 +49,9 @@ class CallSequence:
     reordered: ReorderedCalls = field(default_factory=ReorderedCalls)
     """The calls that got the result recorded for another, equal call."""
     used: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """The number of results that the body used, by the task's name and a code digest. A
-    file in the arguments of a call has an entry too: its size, by its name and a digest
-    of the content.
+    """The number of results that the body used, by the name of the called task and the
+    digest of the code that made them. A file in the arguments of a call has an entry
+    too: its size, by its name and a digest of the content.
     """
 
 

@@ -31,8 +31,8 @@ from flowpregel._pickling.copies import as_storable
 
 DEEPEST = 1_000
 """The number of tasks, or graphs, that may be nested. It equals Python's default
-recursion limit. Python's own limit does not stop them: nested tasks on OS threads and
-in worker processes have separate stacks.
+recursion limit. Python's own limit does not apply to nested tasks, because on OS
+threads and in worker processes each of them has a stack of its own.
 """
 _DEATHS = errors.WorkerDiedError, errors.MachineLostError
 MACHINE_LOSSES = 3

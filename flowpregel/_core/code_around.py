@@ -1,4 +1,4 @@
-"""The code that runs beside nodes: the conditions of edges, and the reducers of
+"""The code that runs after nodes: the conditions of edges, and the reducers of
 channels.
 """
 

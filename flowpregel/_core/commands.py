@@ -145,7 +145,8 @@ class CallTarget:
 
 
 def call_target_of(target: Any, *, takes_input: bool = True) -> CallTarget:
-    """Inspect *target*: a callable, or an object with ``invoke`` or ``ainvoke``.
+    """Return the `CallTarget` of *target*: a callable, or an object with ``invoke`` or
+    ``ainvoke``.
 
     Args:
         target: The node, as the user gave it.

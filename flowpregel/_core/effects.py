@@ -38,8 +38,8 @@ class Load:
 @dataclass(frozen=True, slots=True)
 class LoadAttempts:
     """The effect that reads the records of the nodes that led to a checkpoint. The
-    reply is a list of pairs: the id of the checkpoint from which a node started, or
-    None, and its `AttemptRecord`.
+    reply is a list of pairs: the id of the checkpoint from which a node started (or
+    None), and the `AttemptRecord` of the node's task.
     """
 
     address: Address

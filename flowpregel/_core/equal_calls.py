@@ -53,8 +53,8 @@ class ReorderedCalls:
         number: int,
         used: int,
     ) -> None:
-        """Take the result that is recorded for the call with the number *used*, for the
-        call with *number*.
+        """Note that the call with *number* gets the result that is recorded for the
+        call with the number *used*.
         """
         skipped = self._skipped.setdefault(group, set())
         if used < number:

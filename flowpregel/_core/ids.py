@@ -406,7 +406,8 @@ def thread_name(thread_id: Any) -> str:
 
 
 def new_thread_name(thread_id: Any) -> str:
-    """Return the id of a thread that may not exist yet, as `thread_name` does.
+    """Return *thread_id* as `thread_name` does, for a thread that may have to be
+    created.
 
     Raises:
         ConfigurationError: *thread_id* is empty or of another type.

@@ -42,7 +42,8 @@ class FailedBody:
 
 @dataclass(slots=True, eq=False)
 class FailedBodies:
-    """The failed bodies of one superstep, and the deadlines of their calls.
+    """The failed bodies of one superstep, and the times at which their calls are
+    stopped.
 
     Args:
         grace: Seconds that the calls have after the failure, or after the last end of a
@@ -68,8 +69,8 @@ class FailedBodies:
             self.bodies[task.id] = FailedBody(task)
 
     def call_ended(self, task: Task) -> None:
-        """Note that a call of *task* has ended, which restarts the grace of the other
-        calls.
+        """Note that a call of *task* has ended. The other calls of the task then have
+        the whole *grace* again.
         """
         body = self.bodies.get(task.id)
         if body is None:

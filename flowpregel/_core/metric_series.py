@@ -74,7 +74,7 @@ class MetricSeries:
         """Add a value.
 
         Args:
-            at: The time in seconds. It is not less than that of the value before.
+            at: The time in seconds, which is never before that of the previous value.
             value: The value of the metric at that time.
             step: The step, or NaN.
         """
@@ -87,8 +87,8 @@ class MetricSeries:
         self._count += 1
 
     def points(self) -> list[MetricPoint]:
-        """Return the kept values. The last of them is always the value that was added
-        last.
+        """Return the points of the kept values. The value that was added last is always
+        among them.
         """
         if self._last is None or self._last is self._points[-1]:
             return list(self._points)

@@ -75,8 +75,8 @@ def compile_program(
     output_channels: Keys,
     stream_channels: Keys,
 ) -> Program:
-    """Return the program with these *nodes* and *channels*. Managed values are among
-    the channels.
+    """Return the program with these *nodes* and *channels*. *channels* also contains
+    the managed values.
     """
     managed, plain_channels = _without_managed(channels)
     deltas = {

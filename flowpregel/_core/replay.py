@@ -17,7 +17,7 @@ from flowpregel.errors import UnmatchedCallsError
 
 @dataclass(slots=True)
 class ReplayReport:
-    """The counts of a run that resumes, for the notices at its end."""
+    """The counts of calls in a run that resumes, for the notices when it ends."""
 
     is_changed: bool = False
     """True if a body (the code of a workflow or task) that has made a call has other

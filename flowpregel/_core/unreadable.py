@@ -111,8 +111,8 @@ def readable(saved: Saved, policy: UnreadablePolicy) -> Saved:
     """Return *saved* without the tasks that must run again because their writes are
     unreadable.
 
-    Unreadable calls stay in it: the policy is applied to a call when its body makes it
-    again.
+    Calls with unreadable results are not removed: the policy is applied to such a call
+    when its body makes it again.
 
     Raises:
         ValueEncodingError: An unreadable value cannot, or must not, be computed again.

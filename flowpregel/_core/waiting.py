@@ -1,5 +1,5 @@
-"""The tasks of a superstep that wait for a time: held tasks, delayed tasks, and tasks
-whose result another run computes.
+"""The tasks of a superstep that wait for a time: calls that are held back, tasks whose
+next attempt is delayed, and tasks whose result another run computes.
 """
 
 from __future__ import annotations

@@ -95,8 +95,7 @@ class GraphLabels:
     variables: Context = field(default_factory=copy_context)
     """The `contextvars.Context` in which the nodes run."""
     own_tags: tuple[str, ...] = (_IN_NODE,)
-    """The tags that a nested graph's run has, and the runs of the graph's nodes have
-    not.
+    """The tags of a nested graph's run that are not passed on to the runs of the nodes.
     """
 
 

@@ -1,4 +1,5 @@
-"""The calls of callback handlers when a run stops to ask, and when it resumes.
+"""The calls of callback handlers when a run stops to ask a question, and when it
+resumes.
 
 A run resumes at its first superstep, and so does each run that is nested in it. Only
 the outermost run stops, because a question of a nested run is also a question of the
@@ -66,7 +67,7 @@ class LifecycleCalls:
             self._namespace = effect.batch.address.namespace
 
     def end(self, result: Result) -> None:
-        """Call the callback handlers if the run has stopped to ask, or at a
+        """Call the callback handlers if the run has stopped at a question or a
         breakpoint.
         """
         if result.paused:

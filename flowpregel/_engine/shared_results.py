@@ -14,8 +14,9 @@ from flowpregel.errors import ConfigurationError
 
 
 class SharedResults:
-    """The cache of a run, and the run's claims on results that it computes. One run
-    claims a missing key and computes the result, and all other runs wait for it.
+    """The cache of a run, and the run's claims on results that it computes. If the
+    cache lacks a key, one run claims the key and computes the result, and all other
+    runs wait for it.
 
     Args:
         cache: The cache, or None if the run has none.
@@ -27,8 +28,8 @@ class SharedResults:
         """The claims of the run, each with the `ExitStack` that releases the claim."""
 
     def look(self, keys: Sequence[FullKey]) -> dict[FullKey, Any]:
-        """Return the values of *keys*, with `BUSY` for a key whose value another run
-        computes.
+        """Return the results under *keys*, with `BUSY` for a key whose result another
+        run computes. Claim each key that has no result and is not busy.
 
         Raises:
             ConfigurationError: There is no cache.
