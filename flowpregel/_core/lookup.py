@@ -65,9 +65,9 @@ def _of_same_code(
 ) -> Sequence[Write]:
     """Return the recorded writes of a call that is equal to *record*.
 
-    Equal calls are distinguished by their order. A call that waits for a value gets its
-    number when the value arrives, which may be earlier in a resumed run; then its code
-    identifies its record.
+    Equal calls are numbered in their order. A call that waits for a value gets its
+    number when the value arrives, and in a resumed run, values may arrive in another
+    order. Then the record of a call is found by the call's code.
 
     Args:
         run: The run of the calling body.

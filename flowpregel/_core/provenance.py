@@ -293,8 +293,8 @@ class CodeComparison:
 
     @property
     def changes(self) -> list[CodeChange]:
-        """The tasks and nodes whose present code differs from the code that made their
-        recorded results.
+        """The changes that were found: the tasks and nodes whose present code differs
+        from the code that made their recorded results.
         """
         return [
             CodeChange(name, recorded, now, count, self._policies.get(name))

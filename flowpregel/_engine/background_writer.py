@@ -64,7 +64,7 @@ class BackgroundWriter:
         """The time at which the current commit began, in monotonic seconds."""
         self._error: BaseException | None = None
         self._is_awaited = False
-        """True if the run waits until everything is committed."""
+        """True if the run waits until all batches are committed."""
         self._is_closing = False
         self._thread = threading.Thread(
             target=self._work, name="flowpregel-writer", daemon=True

@@ -118,7 +118,7 @@ class Committers:
         return self._by_saver.setdefault(saver, Committer(saver, durability))
 
     def close(self) -> None:
-        """Wait until everything is committed to all savers.
+        """Wait until all batches are committed to their savers.
 
         Raises:
             Exception: The error of a commit in the background. If the commits to

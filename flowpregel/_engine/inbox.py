@@ -139,7 +139,8 @@ class RunInbox:
         """Return the first `MOST_AT_ONCE` events. If there are no events, wait for one
         until *deadline*.
 
-        The list may be empty even before the deadline.
+        The list may be empty even before the deadline, because a single wait is limited
+        to `LONGEST_WAIT`.
 
         Args:
             deadline: The deadline in monotonic nanoseconds. 0 means no wait, and None

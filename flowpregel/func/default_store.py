@@ -17,7 +17,7 @@ from flowpregel.func.options import DEFAULT_STORE
 
 
 def default_store(method: str) -> BaseCheckpointSaver:
-    """Open the default store. If it is new, print where it is.
+    """Open the default store, a folder. If it is new, print its path.
 
     Args:
         method: The name of the public function, for messages.

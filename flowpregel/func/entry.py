@@ -413,8 +413,8 @@ def _checked_parameters(func: Any, name: str, *, has_timeout: bool) -> FlowParam
 
 
 def _types_of(func: Any, only: str | None) -> tuple[Any, Any, Any]:
-    """Return the types of a body's input and result, and of the value that it saves for
-    the next run.
+    """Return the types of a body's input and result, and of the value that the body
+    saves for the next run.
 
     Args:
         func: The function of the workflow (its body).

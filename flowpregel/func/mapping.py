@@ -448,8 +448,8 @@ class ItemFuture(Unresolved, Generic[R]):
             chunk.looked_at = chunk.read_errors >= chunk.items.errors.keys()
 
     def sibling(self, *, is_call: bool = True) -> CallFuture[Any]:
-        """Return a new future for the body that made this call: for a further call, or
-        to wait for something else.
+        """Return a new future that belongs to the same body: for another call or, if
+        not *is_call*, for something else that the body waits for.
         """
         return self._chunk.sibling(is_call=is_call)
 

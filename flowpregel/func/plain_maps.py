@@ -370,7 +370,7 @@ def _retry_policies(
     function: Callable[..., Any], options: Mapping[str, Any]
 ) -> Sequence[RetryPolicy]:
     """Return the user's retry policies. If none of them is for calls that ran out of
-    memory, a policy for these is added.
+    memory, add a policy for such calls.
     """
     policy = None
     if isinstance(function, TaskFunction):

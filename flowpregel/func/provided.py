@@ -353,8 +353,8 @@ class _WaitTask(TaskFunction[[float], None]):
     def _call_key(
         self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True
     ) -> CallKey:
-        """Return the key by which recorded calls are found. Its description of the call
-        shows the time in ISO format.
+        """Return the key by which recorded calls are found. The key's text, which
+        describes the call, shows the time in ISO format.
         """
         key = super()._call_key(node, args, kwargs, is_placed=is_placed)
         return key._replace(text=f"sleep until({_shown_end(args[0])})")

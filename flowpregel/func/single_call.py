@@ -180,8 +180,9 @@ class CallParameters(FlowParameters):
         return run_input
 
     def arguments_of(self, run_input: Any) -> Any:
-        """Return the arguments of the call for an input: a dict as `input_of` returns
-        it or, from `invoke`, the value of the only parameter.
+        """Return the arguments of the call for an input of the workflow. The input is a
+        dict as `input_of` returns it, or the value of the only parameter, if it was
+        passed to `invoke`.
         """
         if not isinstance(run_input, dict):
             run_input = self.input_of((run_input,), {})

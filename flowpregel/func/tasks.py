@@ -437,7 +437,7 @@ class TaskFunction(Generic[P, R]):
         Args:
             node: The node of the task.
             first: The index, in the map, of the first item of the chunk.
-            columns: The values of each parameter.
+            columns: For each parameter, a tuple with the values of all items.
         """
         name = f"{self.name}.map"
         digest, files = with_files(lambda: self._digest(columns, {}))

@@ -275,8 +275,8 @@ class MessageList:
     def _converted(self, messages: Any) -> list[Any]:
         """Return *messages* as a list, in the form in which they are merged.
 
-        If one of them is the first LangChain message, the present messages are
-        converted too.
+        If the first LangChain message is among them, the present messages are converted
+        to LangChain messages too.
         """
         if messages is None:
             raise ConfigurationError(

@@ -514,8 +514,9 @@ class GraphSpec:
                 yield name, end, f"The destinations of node {name!r} name"
 
     def _branch_links(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the links of conditional edges. An edge without declared destinations
-        yields one link, to the end.
+        """Yield a start and an end for each destination of a conditional edge, as
+        `_links` does. If an edge declares no destinations, the end of the graph is its
+        only one.
         """
         for start, branches in self.branches.items():
             for name, branch in branches.items():
