@@ -104,8 +104,8 @@ def _fail(run: Run, superstep: Superstep | None, error: BaseException) -> Steps:
     """
     if superstep is not None:
         yield from superstep.abandon()
-    # The effects in the outbox wait for a commit that stores their causes. This commit
-    # will not be made, so the effects are dropped.
+    # An effect may be performed only after its cause was stored. So the effects in the
+    # outbox, which wait for a commit that will not follow, are dropped.
     run.outbox.effects.clear()
     if run.outbox.claims:
         # The claims are released now, because tasks of other runs may wait for the
