@@ -39,9 +39,8 @@ from flowpregel._core.replay import ReplayReport
 from flowpregel._tracebacks import whole_text
 
 _BY_NODE: WeakKeyDictionary[Node, tuple[list[CodeDigest], str]] = WeakKeyDictionary()
-"""For each node, the digests of the functions that it runs, and the digest of the
-node's code that is made from these. An entry is removed when the node is
-garbage-collected.
+"""The digests of the functions that each node runs, and the digest of the node's code,
+which combines them. An entry is removed when the node is garbage-collected.
 """
 CodePolicy: TypeAlias = Literal["keep", "rerun", "error"]
 _LONGEST_LINE = 200
