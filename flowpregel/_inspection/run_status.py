@@ -242,9 +242,9 @@ class RunStatusReader:
         tasks = checkpoint.tasks
         mark = self._tracker.store_mark()
         was_read = tasks.advance(most, is_held=is_held, store_mark=mark)
-        # The status of a run in progress does not depend on its tasks, so at most
-        # *most* of them are read now. Of any other run all tasks are read: now if the
-        # reader is patient, or else by further calls of this method.
+        # The status of a run in progress does not depend on its tasks, so this call
+        # reads no more than *most* of them. All tasks of any other run are read: in
+        # this call if the reader is patient, or else in later calls of this method.
         while self._is_patient and was_read and tasks.is_behind and not is_held:
             was_read = tasks.advance(most, is_held=is_held, store_mark=mark)
         if tasks.is_behind and not is_held:

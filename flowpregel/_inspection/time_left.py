@@ -34,8 +34,8 @@ _UNITS: Final = {
 }
 """The units of long durations in seconds, the smallest first."""
 _ENOUGH: Final = 50
-"""The number of ended calls from which the durations of earlier runs are no longer
-used.
+"""The number of ended calls that is enough for an estimate: with more, the durations of
+calls in earlier runs are not used.
 """
 _DEVIATIONS: Final = 2.0
 """The number of standard deviations on each side of the range."""

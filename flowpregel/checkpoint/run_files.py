@@ -434,8 +434,8 @@ class RunFile:
         unless the store has the same source or name already.
         """
         if key != RENAMED and not layout.is_source(key):
-            # A record of the table ``meta`` in a run file must be one of these two
-            # kinds.
+            # Only the names of renamed classes and functions, and source code, are in a
+            # run file as records of the table ``meta``.
             raise self._damaged("has a record that no run has")
         stored = tables.meta.get(transaction, key)
         if key == RENAMED:

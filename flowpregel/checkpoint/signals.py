@@ -48,10 +48,10 @@ def send(
 def unreceived(
     tables: Tables, transaction: Any, thread_id: str, name: str, receiver: str
 ) -> tuple[bytes, bytes] | None:
-    """Return the key and value of the signal that *receiver* has received.
+    """Return the key and value of the signal that a call which waits for one gets.
 
-    If *receiver* has received no signal, return the first signal without a receiver, or
-    None.
+    If the call, whose id is *receiver*, has received a signal in an earlier run, return
+    that one. Otherwise return the first signal that no call has received, or None.
     """
     namespace = tables.namespace(transaction, Address(thread_id))
     if namespace is None:

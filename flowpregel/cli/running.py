@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 _PERIOD = 0.05
 """The interval, in seconds, at which `cancel` checks whether a run has ended."""
 _LOCK_TIMEOUT = 2.0
-"""Seconds that `cancel` waits to write to the store, before it asks a run to stop
-without pausing it.
+"""Seconds for which `cancel` tries to write to the store that the run is paused. If the
+store is busy for longer, `cancel` only asks the run to stop.
 """
 _TEXT_HELP = "VALUE is text, even where it looks like JSON."
 

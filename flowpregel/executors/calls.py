@@ -339,8 +339,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
             match outcome:
                 case records.Returned(writes):
                     if self._open_calls is not None:
-                        # The future leaves the open calls of the attempt, so the result
-                        # lives only as long as the user's code refers to the future.
+                        # The future is removed from the set of open calls. So the
+                        # result lives only as long as the user's code has the future.
                         self._open_calls.discard(self)
                     value: Any = dict(writes).get(records.RETURN)
                     self.set_result(value)

@@ -356,8 +356,8 @@ class ThreadExecutor(Executor):
             # A RuntimeError means that the operating system refuses another OS thread.
             except RuntimeError:
                 if len(self._threads) > len(self._parents):
-                    # Some OS threads run jobs that have made no calls. The new job
-                    # waits until one of them is free.
+                    # Some OS threads run jobs that do not wait for calls of their own.
+                    # So one of them will be free, and the new job waits for it.
                     break
                 raise
             self._threads.append(thread)

@@ -331,8 +331,8 @@ class TokenRates:
         thread.start()
 
     def _change_log(self, name: str, work: Callable[[RateLog], Any]) -> Any:
-        """Return ``work(log)``, called with the log of a rate, after the changed log is
-        stored.
+        """Call *work* with the log of a rate (the times of the calls that it counts),
+        which *work* may change. Store the log, and return what *work* returned.
         """
         if self.change is None:
             if self._time_source is not _clock.present:

@@ -193,7 +193,7 @@ def _with_stored_result_async(
     function: Callable[..., Any], folder: Folder
 ) -> Callable[..., Any]:
     """Return an async function that awaits *function*, writes the result to *folder*,
-    and returns the handle.
+    and returns a handle (`Stored`) of the written value.
     """
 
     @wraps(function)

@@ -125,7 +125,7 @@ class NodeWriter:
         """
         is_input = self.node == START
         # A node without callables (steps) exists only to write the output of a nested
-        # graph, so it gives no notice.
+        # graph. So its user gets no notice of keys that the outer state lacks.
         task = scope.job.task
         is_nested = scope.job.step.namespace if is_input else not task.node.steps
         if is_nested:

@@ -135,8 +135,8 @@ class _RecordingBackend(ParallelBackendBase):  # type: ignore[misc]
     def close(self, error: BaseException | None) -> None:
         """End the run. With an *error*, the run fails, and can be resumed later."""
         assert self._closed is not None
-        # If the run itself has failed, the future that ends the body has a result or an
-        # error already.
+        # `_closed` is the future for which the body of the workflow waits. If the run
+        # has failed, it has a result or an error already.
         with suppress(InvalidStateError):
             if error is None:
                 self._closed.set_result(None)

@@ -243,7 +243,8 @@ class PythonCodec:
         {'a': (1, {2})}
     """
 
-    # `PartsCodec` replaces this, because joining copies large buffers.
+    # `PartsCodec` overrides this function: to join the parts of a value would copy
+    # large buffers.
     _joined: Callable[[Iterable[Any]], Any] = staticmethod(b"".join)
 
     def encode(self, value: Any) -> bytes:

@@ -156,7 +156,9 @@ class CommitQueue:
         self.writer.acquire()
 
     def _take_group(self, request: CommitRequest) -> list[CommitRequest]:
-        """Take all requests from the queue, and return them, *request* included."""
+        """Take all requests from the queue, and return them. Add *request*, the one of
+        this OS thread, if it is not among them.
+        """
         group: list[CommitRequest] = []
         # Other OS threads may withdraw their requests at any time, so only `popleft`
         # itself shows whether the queue is empty.

@@ -45,7 +45,9 @@ class RaySlots:
         self,
         slot: int,
     ) -> None:
-        """Let *slot* end. If it has not begun, it ends when it begins."""
+        """End a slot: the Ray task that holds a CPU for this program. If the task has
+        not begun, it ends when it begins.
+        """
         self._ends.setdefault(slot, asyncio.Event()).set()
         # Most slots that are released before they begin were cancelled, and never
         # begin. So the slot is forgotten after some time.

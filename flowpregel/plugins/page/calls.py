@@ -165,7 +165,7 @@ class CallPages:
         for thread, run in self._watched.items():
             for _ in self._kept_in_steps(thread, run):
                 pass
-        # The files of threads that were deleted are removed.
+        # The cache removes its files of runs whose threads were deleted.
         self._reader.keep({})
 
     def _kept_in_steps(

@@ -191,7 +191,7 @@ class SweepPages:
         query: CallQuery,
         lines: SeriesQuery,
     ) -> dict[str, Any]:
-        """Return the lines of a metric, in the form that `plot` returns."""
+        """Return the curves of a metric over time, in the form that `plot` returns."""
         groups = plot_fields(index).groups
         if index.is_behind:
             # The index is not complete yet, and the page will ask again, so no calls

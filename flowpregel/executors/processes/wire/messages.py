@@ -256,7 +256,9 @@ class EndedHead(NamedTuple):
     could not begin, the name of the module that the worker lacks.
     """
     size: int
-    """The number of bytes of this first part, which is the position of the outcome."""
+    """The number of bytes of the first part of the message. The outcome of the task
+    begins after it.
+    """
 
 
 def pack_head(span: Span, failed_ids: bytes = b"") -> bytes:

@@ -395,7 +395,9 @@ class PrivateMapping(mmap.mmap):
             return False
         finally:
             os.close(file)
-        # The flags are in the last byte of each entry. Most pages have equal flags.
+        # The file is the page map of this process: an entry for each page of memory,
+        # with the flags of the page in the last byte. Each combination of flags is
+        # examined once.
         flags_of_pages = set(entries[_PAGE_ENTRY - 1 :: _PAGE_ENTRY])
         written = [flags for flags in flags_of_pages if _is_written(flags)]
         return bool(flags_of_pages) and not written
