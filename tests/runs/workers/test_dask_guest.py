@@ -225,11 +225,13 @@ def lose_worker_of_next_data(dask_scheduler: Any) -> None:
 
 def test_a_worker_that_ends_while_it_gets_data_leaves_nothing_in_the_cluster() -> None:
     """The scheduler has no task for the data when the executor is closed."""
-    from distributed import Client
+    distributed = imported_dask()
 
     with (
         local_cluster() as client,
-        Client(client.cluster, direct_to_workers=False) as client_of_program,
+        distributed.Client(
+            client.cluster, direct_to_workers=False
+        ) as client_of_program,
     ):
         with executor_on(client_of_program) as executor:
             client.run_on_scheduler(lose_worker_of_next_data)
