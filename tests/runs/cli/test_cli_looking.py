@@ -153,7 +153,7 @@ def test_show_has_columns_of_measurements_with_time(cli: Invoke) -> None:
     heads, _, row, *_ = table_of_tasks(cli("show", "finished", "--time"))
 
     assert ["TRIES", *columns, "RESULT,"] == heads.split()[4 : 6 + len(columns)]
-    assert re.search(r"  1 +\d+\.\d\d s +\d+\.\d MB", row)
+    assert re.search(r"  1 +\d+\.\d\d s +\d+\.\d [MG]B", row)
     assert not {*columns} & {*usual_heads.split()}
 
 
