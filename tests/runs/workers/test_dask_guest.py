@@ -107,10 +107,22 @@ def names_in_cluster(client: Any) -> Any:
     return in_scheduler, client.run(names_in_worker)
 
 
+def wait_for_workers(client: Any) -> None:
+    """Wait until each worker has run a task, and nothing of these tasks is left.
+
+    A worker that has just joined installs Dask's own plug-ins before its first task.
+    """
+    for address in client.nthreads():
+        client.submit(os.getpid, workers=[address], pure=False).result()
+    until(lambda: client.run_on_scheduler(names_in_scheduler)[2] == [])
+    until(lambda: all(not names[2] for names in client.run(names_in_worker).values()))
+
+
 def test_an_executor_leaves_nothing_in_the_cluster(client: Any) -> None:
     """No plug-in, handler, task or large value, whether or not its tasks had ended."""
     from flowpregel.plugins.cluster.dask import DaskExecutor
 
+    wait_for_workers(client)
     before = names_in_cluster(client)
     executor = DaskExecutor(client)
     sizes = [executor.submit(len, bytes(1 << 20)) for _ in range(8)]
