@@ -318,9 +318,9 @@ class CrashDriver:
                     key: self.cache[key] for key in effect.keys if key in self.cache
                 }
             case CacheStore():
-                self.cache.update(
-                    {key: writes for key, (writes, _) in effect.entries.items()}
-                )
+                for key, entry in effect.entries.items():
+                    if entry is not None:
+                        self.cache[key], _ = entry
         return None
 
     def _withdraw(self, task_id: str) -> None:

@@ -14,7 +14,15 @@ from flowpregel import errors
 from flowpregel._core import answering, ids, recorded_calls, records
 from flowpregel._core.body_calls import BodyCalls, CallFailure
 from flowpregel._core.chunks import ItemOutcomes
-from flowpregel._core.effects import Call, CancelCall, SaveState, StepContext
+from flowpregel._core.effects import (
+    Call,
+    CancelCall,
+    Emitted,
+    HandlerCall,
+    Notice,
+    SaveState,
+    StepContext,
+)
 from flowpregel._core.ids import NOWHERE, CallRecord
 from flowpregel._core.provenance import add_failed_attempt
 from flowpregel._core.records import (
@@ -236,6 +244,16 @@ def _recorded_outcome(
 
 
 # ---------------------------------------------------------------- requests of tasks
+
+
+def handle_emitted(run: Run, task: Task, event: Emitted) -> None:
+    """Add an item that a running *task* has emitted to the stream, or give the user the
+    notice that it contains.
+    """
+    if isinstance(event.payload, Notice):
+        run.outbox.notify(event.payload.text, event.payload.subject)
+    elif not isinstance(event.payload, HandlerCall):
+        run.outbox.effects.extend(run.stream_events.emitted(task, event))
 
 
 def save_state(

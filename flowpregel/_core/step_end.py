@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from flowpregel._core.records import Task
+from flowpregel._core.body_calls import BodyCalls
+from flowpregel._core.records import Escaped, Raised, Task
+from flowpregel._core.run import Run
 
 
 @dataclass(slots=True)
@@ -29,18 +31,30 @@ class StepEnd:
         return is_first
 
 
-def took_too_long(
-    step: int, timeout: float | None, open_tasks: Iterable[Task]
-) -> TimeoutError:
+def ending_tasks(tasks: Iterable[Task]) -> list[Task]:
+    """Return the planned tasks among *tasks* that wait for calls, although their bodies
+    have ended in a way that ends the superstep: with a command for the parent graph, or
+    with an error that no handler handles.
+    """
+    ending: list[Task] = []
+    for task in tasks:
+        body: BodyCalls | None = task.attempt.body
+        outcome = None if body is None else body.outcome
+        is_error = isinstance(outcome, Raised) and task.node.handler is None
+        if is_error or isinstance(outcome, Escaped):
+            ending.append(task)
+    return ending
+
+
+def took_too_long(run: Run, open_tasks: Iterable[Task]) -> TimeoutError:
     """Return the error of a superstep that has not ended within its time limit.
 
     Args:
-        step: The number of the superstep.
-        timeout: The time limit in seconds.
+        run: The run of the superstep.
         open_tasks: The tasks that have not ended.
     """
     names = ", ".join(sorted({task.name for task in open_tasks}))
     return TimeoutError(
-        f"superstep {step} took longer than step_timeout={timeout} seconds; still "
-        f"running: {names}"
+        f"superstep {run.cursor.step} took longer than "
+        f"step_timeout={run.options.step_timeout} seconds; still running: {names}"
     )

@@ -95,7 +95,7 @@ from flowpregel._core.records import (
     Withdrawn,
 )
 from flowpregel._core.run import Run
-from flowpregel._core.step_end import StepEnd, took_too_long
+from flowpregel._core.step_end import StepEnd, ending_tasks, took_too_long
 from flowpregel._core.unmatched import held_calls, notice_of, still_unmatched, unmatched
 from flowpregel._core.waiting import WaitingTasks
 
@@ -159,9 +159,10 @@ class Superstep:
         with the barrier.
 
         Raises:
-            BaseException: A task has failed, and the others have not ended within the
-                time limit of the superstep.
-            TimeoutError: The superstep takes too long, and no task has failed.
+            BaseException: The others have not ended within the time limit of the
+                superstep, after a task has failed or has commanded the parent graph,
+                or after a request to stop.
+            TimeoutError: The superstep takes too long, without such a reason to end.
         """
         run = self.run
         run.now = max(wakeup.now, run.now)
@@ -173,8 +174,9 @@ class Superstep:
             self._stop_late(self._failed_bodies, wakeup.monotonic)
         # The deadline is checked after the events, because a reader of the stream may
         # have paused the run while its last tasks ended.
-        if self._deadline is not None and self.open_tasks:
-            self._check_deadline(self._deadline, wakeup)
+        deadline = self._deadline
+        if deadline is not None and self.open_tasks and wakeup.monotonic >= deadline:
+            return self._time_out()
         if self._shared:
             self._queue_shared()
         at_once = self._effects
@@ -192,21 +194,27 @@ class Superstep:
         """
         self._effects = []
         self._cancel(list(self.open_tasks), kill=True)
+        self.open_tasks.clear()
         return self._effects
 
-    def _check_deadline(self, deadline: int, wakeup: Wakeup) -> None:
-        """Raise the error of a superstep that took too long, with its open tasks. If a
-        task has failed, its error is raised instead.
+    def _time_out(self) -> Steps:
+        """Stop the tasks of a superstep that took too long, store the results that came
+        with the deadline, and raise the error of the superstep.
         """
-        if wakeup.monotonic < deadline:
-            return
-        if self.end.failure is not None:
-            # The run would have ended with this error if the open tasks had ended.
-            raise self.end.failure
         run = self.run
-        raise took_too_long(
-            run.cursor.step, run.options.step_timeout, self.open_tasks.values()
-        )
+        for task in ending_tasks(self.tasks):
+            self._settle_body(task)
+        # If there is an ending error, the run would have ended with it if the open
+        # tasks had ended.
+        error = self.ending_error() or took_too_long(run, self.open_tasks.values())
+        yield from self.abandon()
+        if self._shared:
+            self._queue_shared()
+        for effect in run.flush():
+            # The handler of a task that has just failed starts when the run resumes.
+            if not isinstance(effect, effects.Submit):
+                yield effect
+        raise error
 
     def ending_error(self) -> BaseException | None:
         """Return the error that ends the run before the barrier, if there is one."""
@@ -361,7 +369,7 @@ class Superstep:
         if task is None:
             return
         if isinstance(event, effects.Emitted):
-            self._handle_emitted(task, event)
+            calls.handle_emitted(self.run, task, event)
             return
         if event.attempt != task.attempt.number:
             return
@@ -381,14 +389,6 @@ class Superstep:
         """
         self.run.stopped = self.run.stopped or event
         self._cancel(list(self.open_tasks), kill=event.kill, leave=event.leave)
-
-    def _handle_emitted(self, task: Task, event: effects.Emitted) -> None:
-        """Add an item that a running task has emitted to the stream."""
-        outbox = self.run.outbox
-        if isinstance(event.payload, effects.Notice):
-            outbox.notify(event.payload.text, event.payload.subject)
-        elif not isinstance(event.payload, effects.HandlerCall):
-            outbox.effects.extend(self.run.stream_events.emitted(task, event))
 
     def _start_due(self, now: int) -> None:
         """Start the waiting tasks that are due, or look their results up again.
@@ -505,9 +505,14 @@ class Superstep:
         if self._failed_bodies is not None:
             self._failed_bodies.call_ended(caller)
         if not body.running and body.outcome is not None:
-            end = body.outcome
-            body.outcome = None
-            self._record_outcome(caller, calls.final_outcome(body, end))
+            self._settle_body(caller)
+
+    def _settle_body(self, task: Task) -> None:
+        """Record the outcome of *task*, whose body has ended."""
+        body = task.attempt.body
+        outcome = body.outcome
+        body.outcome = None
+        self._record_outcome(task, calls.final_outcome(body, outcome))
 
     # ------------------------------------------------------------ shared results
 
@@ -674,9 +679,8 @@ class Superstep:
         """Add an effect to those that follow the commit. It puts the results of tasks
         that have ended into the cache.
         """
-        share = effects.CacheStore(self._shared)
+        self.run.outbox.effects.append(effects.CacheStore(self._shared))
         self._shared = {}
-        self.run.outbox.effects.append(share)
 
     def _record_failure(self, task: Task, outcome: Raised) -> None:
         """Store the failure of a task, and start its handler or end the run."""
