@@ -295,8 +295,9 @@ def count_unreplayed(run: Run, tasks: Sequence[Task]) -> None:
 
 
 def end_replay(run: Run, tasks: Sequence[Task]) -> None:
-    """Count the recorded calls that the bodies of *tasks*, whose code or input has
-    changed, did not make again, and drop the failures among them.
+    """Drop the recorded failures of calls that the bodies of *tasks* did not make
+    again. If the code or the input of a body has changed, also count the recorded calls
+    that were not made again.
     """
     if run.replay.report.is_changed:
         count_unreplayed(run, tasks)
@@ -373,16 +374,15 @@ def _ids_of_repeats(task_id: str, codes: Iterable[str]) -> Iterator[str]:
 
 
 def _recorded_failures(run: Run) -> dict[str, CallRecord]:
-    """Return the recorded calls that failed, by task id, without chunks of `map`, whose
-    records include results.
-    """
+    """Return the recorded calls that failed, by task id."""
     failed: dict[str, CallRecord] = {}
     for task_id, writes in run.replay.pending.items():
         values = dict(writes)
-        record = record_in(writes)
-        if values.get(ERROR) is None or SAVED in values or record is None:
-            continue
+        error = values.get(ERROR)
         # A call that was cancelled has not failed.
-        if not isinstance(values[ERROR], errors.TaskCancelled):
+        if error is None or isinstance(error, errors.TaskCancelled):
+            continue
+        record = record_in(writes)
+        if record is not None:
             failed[task_id] = record
     return failed

@@ -195,7 +195,7 @@ def _end_step(run: Run, superstep: Superstep) -> Steps:
         raise failure
     if superstep.end.is_paused:
         return (yield from _stop_at_questions(run, tasks))
-    if run.replay.report.is_changed or run.options.adopts_input:
+    if run.replay.report.is_changed or run.replay.pending:
         end_replay(run, tasks)
     outputs = barrier_of(tasks)
     before = run.state

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 from click.testing import CliRunner
@@ -16,6 +16,7 @@ from flowpregel import entrypoint, task
 from flowpregel._core import recorded_calls
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.cli.app import app
+from flowpregel.graph import START, StateGraph
 
 pytestmark = pytest.mark.filterwarnings("ignore::flowpregel.errors.RunNotice")
 
@@ -69,6 +70,18 @@ def test_the_failure_of_a_call_that_was_repeated_with_other_code_is_forgotten(
     edited.run([1], id="a", adopt=True, on_code_change="rerun")
 
     assert "done" == summary_of_run(saver)
+
+
+class State(TypedDict):
+    """The state of a graph."""
+
+    n: int
+
+
+def graph_of(node: Callable[[State], State], saver: LMDBSaver) -> Any:
+    """Return a graph with one node."""
+    graph = StateGraph(State).add_node("n", node).add_edge(START, "n")
+    return graph.compile(checkpointer=saver, executor="inline")
 
 
 class Fragile:
@@ -132,4 +145,84 @@ def test_only_calls_that_are_equal_to_a_failed_one_are_searched_for(
     flow.run([], id="a", adopt=True)
 
     assert [0] == numbers
+    assert "done" == summary_of_run(saver)
+
+
+def test_the_failure_of_a_body_that_makes_no_call_any_more_is_forgotten(
+    saver: LMDBSaver,
+) -> None:
+    """The edit has removed all calls of the body, and the input is the same."""
+
+    @task(executor="inline")
+    def work(n: int) -> int:
+        return 6 // n
+
+    def broken(state: State) -> State:
+        with suppress(ZeroDivisionError):
+            work(0).result()
+        raise ValueError("broken")
+
+    def repaired(state: State) -> State:
+        return {"n": 1}
+
+    with pytest.raises(ValueError, match="broken"):
+        graph_of(broken, saver).invoke({"n": 0}, thread_id="a")
+
+    graph_of(repaired, saver).invoke(None, thread_id="a")
+
+    assert "done" == summary_of_run(saver)
+
+
+@pytest.mark.parametrize(
+    ("adopted", "summary"), [([2], "done"), ([], "done"), ([1, 0], "done, 1 failed")]
+)
+def test_the_failure_of_a_chunk_that_is_not_made_again_is_forgotten(
+    saver: LMDBSaver, adopted: list[int], summary: str
+) -> None:
+    """The chunk has the results of the items that returned, beside the failure."""
+
+    @task(executor="inline")
+    def work(n: int) -> int:
+        return 6 // n
+
+    @entrypoint(checkpointer=saver)
+    def flow(numbers: list[int]) -> int:
+        futures = work.map(numbers, chunksize=2, errors="return")
+        results = [future.result() for future in futures]
+        return sum(result for result in results if isinstance(result, int))
+
+    assert 6 == flow.run([1, 0], id="a")
+    assert "done, 1 failed" == summary_of_run(saver)
+
+    flow.run(adopted, id="a", adopt=True)
+
+    assert summary == summary_of_run(saver)
+
+
+def test_a_forgotten_chunk_calls_only_its_failed_items_again(saver: LMDBSaver) -> None:
+    """Its results remain in the store."""
+    called: list[int] = []
+    is_broken = [True]
+
+    @task(executor="inline")
+    def work(n: int) -> int:
+        called.append(n)
+        if n == 0 and is_broken[0]:
+            raise ValueError("broken")
+        return n + 1
+
+    @entrypoint(checkpointer=saver)
+    def flow(numbers: list[int]) -> int:
+        futures = work.map(numbers, chunksize=2, errors="return")
+        results = [future.result() for future in futures]
+        return sum(result for result in results if isinstance(result, int))
+
+    assert 2 == flow.run([1, 0], id="a")
+    is_broken[0] = False
+    flow.run([], id="a", adopt=True)
+    called.clear()
+
+    assert 3 == flow.run([1, 0], id="a", adopt=True)
+
+    assert [0] == called
     assert "done" == summary_of_run(saver)
