@@ -137,6 +137,11 @@ class CommitQueue:
         finally:
             self.writer.release()
 
+    def after_fork(self) -> None:
+        """Forget the requests and the writer of the parent, in a forked child."""
+        self.writer = threading.Lock()
+        self._queue.clear()
+
     def _withdraw(
         self,
         request: CommitRequest,

@@ -477,9 +477,11 @@ class SQLiteDatabase:
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
         """Take a connection for reading from the pool, until the context ends."""
+        # This is checked before the lock is acquired, because in a forked child, an OS
+        # thread of the parent may still hold the lock.
+        self._check_usable()
         idle = self._handles.idle
         with self._lock:
-            self._check_usable()
             connection = idle.pop() if idle else None
         connection = connection or self._new_connection()
         try:

@@ -43,6 +43,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import lmdb
 
@@ -73,10 +74,15 @@ Part = TypeVar("Part")
 
 OPEN: dict[str, Environment] = {}
 """The environments that are open in this process, by their paths."""
-REGISTRY = threading.Lock()
-"""The lock that guards `OPEN`, and in each environment the number of objects that use
-it.
-"""
+_registry = threading.Lock()
+_environments: WeakSet[Environment] = WeakSet()
+
+
+def registry() -> threading.Lock:
+    """Return the lock that guards `OPEN`, and in each environment the number of objects
+    that use it.
+    """
+    return _registry
 
 
 class Environment:
@@ -117,6 +123,7 @@ class Environment:
         self._file_lock: FileLock | None = None
         open_lock_path = os.path.join(path, files.OPEN_LOCK)
         self._open_lock = OpenStoreLock(open_lock_path, self._data)
+        _environments.add(self)
         try:
             with translate_os_errors(path):
                 self._open(options)
@@ -416,7 +423,7 @@ class Environment:
         """Release the environment for one of the objects that use it. The last call
         closes the file.
         """
-        with REGISTRY:
+        with registry():
             self.users -= 1
             if self.users <= 0:
                 self.shut()
@@ -439,3 +446,21 @@ class Environment:
         # taken here too.
         with self.commits.writer:
             self._open_lock.close()
+
+    def after_fork(self) -> None:
+        """Replace the locks in a forked child, because an OS thread of the parent may
+        have held them during the fork. The child cannot use the environment, and gets
+        an error at once instead of waiting for them.
+        """
+        self._gate = SharedExclusiveLock()
+        self.commits.after_fork()
+
+
+def _replace_locks_after_fork() -> None:
+    global _registry
+    _registry = threading.Lock()
+    for environment in _environments:
+        environment.after_fork()
+
+
+os.register_at_fork(after_in_child=_replace_locks_after_fork)

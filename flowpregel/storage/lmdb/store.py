@@ -33,7 +33,7 @@ from flowpregel.storage.errors import translate_os_errors
 from flowpregel.storage.file_systems import refuse_network_folder
 from flowpregel.storage.headers import Header, seal_for
 from flowpregel.storage.lmdb import errors, files
-from flowpregel.storage.lmdb.environment import OPEN, REGISTRY, Environment
+from flowpregel.storage.lmdb.environment import OPEN, Environment, registry
 from flowpregel.storage.lmdb.gates import OpenStoreLock
 from flowpregel.storage.lmdb.tables import LMDBTable
 from flowpregel.storage.options import DEFAULT_MAP_SIZE, StoreOptions
@@ -263,7 +263,7 @@ def _shared_environment(
 
     If there is none yet, the store is opened, or created.
     """
-    with REGISTRY:
+    with registry():
         environment = OPEN.get(path)
         # If the folder of an open store was deleted or moved, the objects that use the
         # store keep their environment, and the path is free for another store.

@@ -331,6 +331,60 @@ def test_a_forked_process_cannot_use_its_parents_store(path):
     assert newest(path) == 1
 
 
+@pytest.mark.parametrize("forked_in", ["a commit", "a resize", "an opening"])
+def test_a_forked_process_never_waits_for_the_locks_of_its_parent(path, forked_in):
+    """Though another OS thread of the parent held them during the fork."""
+    code = """
+        import threading
+        from contextlib import contextmanager
+        from flowpregel.storage.lmdb import environment
+
+        @contextmanager
+        def commit_under_way():
+            inside, done = threading.Event(), threading.Event()
+
+            def work(transaction):
+                inside.set()
+                done.wait()
+
+            thread = threading.Thread(target=saver._write, args=(work,))
+            thread.start()
+            inside.wait()
+            yield
+            done.set()
+            thread.join()
+
+        saver = LMDBSaver(path)
+        commit(saver, 0)
+        held = {
+            "a commit": commit_under_way,
+            "a resize": saver._store.environment._gate.alone,
+            "an opening": environment.registry,
+        }
+        with held[sys.argv[2]]():
+            pid = os.fork()
+            if not pid:
+                for use in (saver.load, lambda _: commit(saver, 1)):
+                    try:
+                        use(Address("t"))
+                    except StoreReadOnlyError as error:
+                        print("refused", "fork" in str(error), flush=True)
+                with LMDBSaver(path + ".other") as other:
+                    commit(other, 0)
+                print("opened", flush=True)
+                os._exit(0)
+            os.waitpid(pid, 0)
+        commit(saver, 1)
+        saver.close()
+    """
+    process = start(code, path, forked_in)
+    try:
+        assert finish(process, 25) == "refused True\nrefused True\nopened\n"
+    finally:
+        process.kill()
+    assert newest(path) == 1
+
+
 def test_little_address_space_is_enough(path):
     code = """
         import resource
