@@ -241,8 +241,11 @@ def forget_checkpoints(
     if not gone:
         return 0
     parents = {remaining.pop(identifier).parent_id for identifier in gone}
-    for identifier in remaining.keys() & parents:
-        tables.resolve_writes(transaction, namespace.prefix, identifier)
+    for parent_id in parents - gone:
+        # Writes may also belong to a parent that was deleted before they were stored,
+        # while the tasks that made them were running.
+        if parent_id is not None:
+            tables.resolve_writes(transaction, namespace.prefix, parent_id)
     for identifier in gone:
         key = layout.checkpoint_key(namespace.prefix, identifier)
         _drop_checkpoint(tables, transaction, key)

@@ -231,3 +231,27 @@ def test_a_write_on_another_checkpoint_outlives_the_one_of_the_batch(store):
 
     assert {"0001" + "x" * 1_000, "0003" + "x" * 1_000} == {*written(store, 0)}
     assert store.verify().ok
+
+
+@pytest.mark.parametrize("batch_of", [rewritten, lambda n: superstep(n, [item(n)])])
+def test_a_write_on_a_deleted_checkpoint_outlives_the_one_that_it_led_to(
+    store, batch_of, tmp_path
+):
+    """The checkpoint was deleted while the task was running."""
+    batches = [batch_of(number) for number in range(5)]
+    for number in (0, 1):
+        store.commit([replace_run(batches[number], "gone")])
+    store.commit([replace(batches[3], writes=(), address=T)])
+    store.delete_for_runs(["gone"])
+    (task,) = batches[2].writes
+    store.commit([replace_run(batches[2], "gone too")])
+    store.delete_for_runs(["gone too"])
+
+    store.copy_thread("t", "u")
+    store.export_thread("t", tmp_path / "t.run")
+    store.import_thread(tmp_path / "t.run", "v")
+    assert store.verify().ok
+    for thread in "tuv":
+        store.commit([replace(batches[1], writes=(), address=Address(thread))])
+        saved = store.load(Address(thread, "", id_of(1)))
+        assert list(task.writes) == [(w.channel, w.value) for w in saved.writes]
