@@ -121,15 +121,17 @@ def checkpoint_key(prefix: bytes, checkpoint_id: str) -> bytes:
         checkpoint_id: Any string.
 
     Raises:
-        ConfigurationError: The id is longer than `LONGEST_ID` bytes.
+        ConfigurationError: The id is longer than `LONGEST_ID` bytes. A NUL, which is
+            escaped, counts as two bytes.
     """
     encoded = checkpoint_id.encode("utf-8", "surrogatepass")
-    if len(encoded) > LONGEST_ID:
+    escaped = encoded.replace(b"\0", b"\0\xff")
+    if len(escaped) > LONGEST_ID:
         raise ConfigurationError(
-            f"checkpoint id {checkpoint_id[:40]!r}... has {len(encoded)} bytes; at "
-            f"most {LONGEST_ID} are allowed"
+            f"checkpoint id {checkpoint_id[:40]!r}... has {len(escaped)} bytes, if a "
+            f"NUL counts twice; at most {LONGEST_ID} are allowed"
         )
-    return prefix + encoded.replace(b"\0", b"\0\xff") + _END
+    return prefix + escaped + _END
 
 
 def sidecar_key(kind: bytes, pending: bytes) -> bytes:

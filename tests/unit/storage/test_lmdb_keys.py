@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flowpregel.checkpoint import layout as keys
+from flowpregel.errors import ConfigurationError
 
 ONE = (1).to_bytes(8, "big")
 IDS = st.text(max_size=40) | st.text("a\0\1\xff", max_size=4)
@@ -33,6 +35,20 @@ def test_keys_are_in_the_order_of_the_ids_and_none_begins_another(
         assert not keys.checkpoint_key(ONE, second).startswith(
             keys.checkpoint_key(ONE, first)
         )
+
+
+@pytest.mark.parametrize("character", ["a", "\0", "\u20ac"])
+def test_an_id_whose_key_is_too_long_for_lmdb_is_refused(character: str) -> None:
+    """The longest key is that of a part of a task's large record beside the writes."""
+    longest = 0
+    for length in range(1, 500):
+        try:
+            key = keys.checkpoint_key(ONE, character * length)
+        except ConfigurationError:
+            break
+        longest = len(keys.sidecar_key(keys.MEDIA, key) + keys.digest("task")) + 4
+
+    assert 400 < longest <= 511
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
