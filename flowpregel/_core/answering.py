@@ -231,8 +231,9 @@ def store_questions(run: Run, task: Task, outcome: Interrupted) -> None:
     writes.append((records.INTERRUPT, interrupts))
     writes += questions_of(run, task, outcome)
     run.store_end(task, writes)
-    if events.shows_tasks:
-        end = error or interrupts
+    end = error or interrupts
+    # A task that has neither has only stopped: a graph that it runs is at a breakpoint.
+    if events.shows_tasks and end:
         after_commit.extend(events.ended(task, run.cursor.step, run.now, end))
     if not is_call:
         run.answers.interrupts |= by_id

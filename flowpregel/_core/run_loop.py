@@ -136,7 +136,10 @@ def _stop_before(run: Run, tasks: list[Task]) -> Steps:
     or stops at this checkpoint, or None.
     """
     if run.stream_events.wants_checkpoints:
-        yield from _show_checkpoint(run, tasks)
+        # Tasks may be due that the recursion limit does not allow to start. They are
+        # not in *tasks*, so they are planned for the stream.
+        is_limited = run.cursor.step > run.cursor.stop
+        yield from _show_checkpoint(run, None if is_limited else tasks)
     if not tasks:
         return (yield from _finish(run))
     if _pauses_before(run, tasks):

@@ -9,7 +9,7 @@ import pytest
 
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.config import get_stream_writer
-from flowpregel.errors import ConfigurationError
+from flowpregel.errors import ConfigurationError, GraphRecursionError
 from flowpregel.graph import START, CompiledStateGraph, StateGraph
 from flowpregel.types import Command, GraphOutput, StreamWriter, interrupt
 from tests.runs.conftest import Drive
@@ -196,6 +196,19 @@ def test_a_breakpoint_inside_a_graph_is_streamed_by_the_outermost(
     assert ["a", "b"] == drive.invoke(app, None, thread_id="1")["items"]
 
 
+def test_a_node_whose_graph_stops_at_a_breakpoint_has_not_ended(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
+    """It has no result yet, so the stream shows its start alone."""
+    inner = line(interrupt_before=["a"])
+    builder = StateGraph(Items).add_node("inner", inner)
+    app = builder.add_edge(START, "inner").compile(saver, executor="inline")
+
+    found = drive.stream(app, {"items": []}, thread_id="1", stream_mode="tasks")
+
+    assert [("inner", True)] == [(item["name"], "input" in item) for item in found]
+
+
 def test_tasks_are_streamed_when_they_start_and_end(drive: Drive) -> None:
     """With input, triggers and result; hidden nodes are not told."""
     found = drive.stream(line(), {"items": []}, stream_mode="tasks")
@@ -222,6 +235,22 @@ def test_checkpoints_are_streamed_with_what_is_next(
 
     assert [["__start__"], ["a"], ["b"], []] == [item["next"] for item in found]
     assert [-1, 0, 1, 2] == [item["metadata"]["step"] for item in found]
+
+
+def test_the_last_checkpoint_before_the_recursion_limit_shows_what_is_next(
+    saver: BaseCheckpointSaver,
+) -> None:
+    """The node that is due may not start, but a later run can continue with it."""
+    app = line(checkpointer=saver)
+    modes = {"stream_mode": "checkpoints", "recursion_limit": 1}
+    stream = app.stream({"items": []}, thread_id="1", **modes)
+
+    found = [next(stream) for _ in range(3)]
+    with pytest.raises(GraphRecursionError):
+        next(stream)
+
+    assert [["__start__"], ["a"], ["b"]] == [item["next"] for item in found]
+    assert ("b",) == app.get_state(thread_id="1").next
 
 
 def test_debug_is_tasks_and_checkpoints_with_their_steps(
