@@ -26,6 +26,8 @@ from langchain_core.runnables import Runnable, RunnableLambda
 from langchain_core.runnables.config import get_async_callback_manager_for_config
 
 from flowpregel._core.program import names
+from flowpregel.errors import GraphInterrupt
+from flowpregel.types import Interrupt
 
 _MODES: Final = ("debug", "messages", "values")
 """The stream modes from which the events are made."""
@@ -186,6 +188,9 @@ class RunEvents:
     async def end(self) -> None:
         """Call the callbacks for the end of the run."""
         await self._end_models()
+        for task in reversed(self._tasks.values()):
+            # The graph of the task is at a breakpoint, so the task has not ended.
+            await task.on_chain_error(GraphInterrupt())
         await self._run.on_chain_end(self._output)
 
     async def fail(self, error: BaseException) -> None:
@@ -250,8 +255,14 @@ class RunEvents:
             run = self._tasks.pop(task["id"], None)
             if run is None:
                 return
-            if task["error"] is not None:
-                await run.on_chain_error(task["error"])
+            error = task["error"]
+            if task["interrupts"]:
+                # A task that asks has not ended: LangChain has no event for that.
+                error = GraphInterrupt(
+                    tuple(Interrupt(**question) for question in task["interrupts"])
+                )
+            if error is not None:
+                await run.on_chain_error(error)
                 return
             await self._end_models(run)
             await _tap(run, task["result"])

@@ -89,11 +89,17 @@ def command(state: Any, *, types: Any) -> Any:
     ]
 
 
-def line(side: ChatSide, *nodes: Any) -> Any:
+def ask(state: Any, *, types: Any) -> Any:
+    """Ask, and write the answer."""
+    return {"messages": [AIMessage(types.interrupt("which?"), id="id asked")]}
+
+
+def line(side: ChatSide, *nodes: Any, **options: Any) -> Any:
     """Return a graph of *nodes*, one after the other."""
     builder = side.graph.StateGraph(side.messages_state)
     builder.add_sequence([(f"node {index}", node) for index, node in enumerate(nodes)])
-    return builder.add_edge("__start__", "node 0").compile(**side.options)
+    builder.add_edge("__start__", "node 0")
+    return builder.compile(**side.options, **options)
 
 
 def called(state: Any, *, inner: Any) -> Any:

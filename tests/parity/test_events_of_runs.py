@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
+from langchain_core.callbacks import BaseCallbackHandler
 
 from tests.parity.langchain import ChatSide, flowpregel, langgraph, shown
 from tests.parity.message_nodes import fail
-from tests.parity.speakers import HELLO, line, speak, speak_later, think, write
+from tests.parity.speakers import HELLO, ask, line, speak, speak_later, think, write
 
 Make = Callable[[ChatSide], Any]
 PROGRAMS: dict[str, Make] = {
@@ -25,6 +27,23 @@ PROGRAMS: dict[str, Make] = {
 def ours(request: pytest.FixtureRequest) -> ChatSide:
     """flowpregel, on each executor."""
     return flowpregel(request.param)
+
+
+class Stops(BaseCallbackHandler):
+    """A handler that notes the supersteps whose nodes end with an error."""
+
+    def __init__(self) -> None:
+        self.errors: list[tuple[str, str]] = []
+
+    def on_chain_error(
+        self, error: BaseException, *, tags: list[str] | None = None, **details: Any
+    ) -> None:
+        """Note the error, unless it is that of a nested graph as a whole."""
+        self.errors += [
+            (tag, type(error).__name__)
+            for tag in tags or ()
+            if tag.startswith("graph:step")
+        ]
 
 
 def events_of(app: Any, **options: Any) -> list[Any]:
@@ -68,6 +87,33 @@ def test_a_run_has_the_events_that_langgraphs_has(name: str, ours: ChatSide) -> 
     expected = events_of(PROGRAMS[name](langgraph()), **options)
 
     assert expected == events_of(PROGRAMS[name](ours), **options)
+
+
+def stopping_at_a_question(side: ChatSide) -> Any:
+    """Return a graph whose second node is a graph that asks."""
+    inner = line(side, partial(ask, types=side.types))
+    return line(side, write, inner, checkpointer=side.saver())
+
+
+def stopping_at_a_breakpoint(side: ChatSide) -> Any:
+    """Return a graph whose second node is a graph with a breakpoint."""
+    inner = line(side, write, interrupt_before=["node 0"])
+    return line(side, write, inner, checkpointer=side.saver())
+
+
+@pytest.mark.parametrize("make", [stopping_at_a_question, stopping_at_a_breakpoint])
+def test_a_node_that_stops_has_not_ended(make: Make, ours: ChatSide) -> None:
+    """Handlers get the stop as an error; there is no event for it."""
+    found = []
+    for side in (langgraph(), ours):
+        stops = Stops()
+        config = {"configurable": {"thread_id": "1"}, "callbacks": [stops]}
+        found.append((events_of(make(side), config=config), stops.errors))
+
+    expected, actual = found
+    assert expected == actual
+    ends = [name for event, name, *_ in actual[0] if event == "on_chain_end"]
+    assert ["node 0", "LangGraph"] == ends
 
 
 def test_events_are_chosen_by_name_and_kind(ours: ChatSide) -> None:
