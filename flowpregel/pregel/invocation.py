@@ -83,6 +83,7 @@ class InvocationOptions:
 
 
 OPTION_NAMES: Final = frozenset(field.name for field in fields(InvocationOptions))
+BREAKPOINT_OPTIONS: Final = ("interrupt_before", "interrupt_after")
 WHOLE_OUTPUT: Final = (None, "values")
 """The values of ``stream_mode`` with which `Pregel.invoke` returns the output of the
 run. With any other mode it returns a list of the stream's items.
@@ -136,11 +137,14 @@ def options_of(
     }
     for name in keywords.keys() & OPTION_NAMES:
         value = keywords[name]
+        if name in BREAKPOINT_OPTIONS and not value:
+            # As in LangGraph, no names are the breakpoints of the graph.
+            continue
         if value is not None or name == "on_code_change":
             options[name] = value
     check_choices(options)
     _check_modes(options)
-    for name in ("interrupt_before", "interrupt_after"):
+    for name in BREAKPOINT_OPTIONS:
         options[name] = _breakpoints_of(definition, name, options[name])
     _check_output_keys(options, definition)
     for name in ("stop_after", "stop_grace"):

@@ -87,6 +87,17 @@ def test_a_breakpoint_may_be_given_with_a_run(
     assert {"items": ["a"]} == first
 
 
+def test_no_breakpoints_with_a_run_are_those_of_the_graph(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
+    """An empty list does not let a run pass a node that waits for approval."""
+    app = line("a", "b").compile(saver, interrupt_before=["b"], executor="inline")
+
+    first = drive.invoke(app, {"items": []}, thread_id="1", interrupt_before=[])
+
+    assert {"items": ["a"]} == first
+
+
 def test_a_node_asks_and_is_given_the_answer(
     drive: Drive, executor: str, saver: BaseCheckpointSaver
 ) -> None:
