@@ -93,16 +93,20 @@ def counting(**options: Any) -> Any:
     return builder.compile(executor="inline", **options)
 
 
-def test_the_checkpoint_before_the_limit_is_told_with_nothing_due() -> None:
-    """A reader of the stream sees what is left when the run used up its supersteps."""
+def test_the_checkpoint_before_the_limit_is_told_with_what_is_due() -> None:
+    """A reader of the stream sees what is left when the run used up its supersteps,
+    as `get_state` shows it.
+    """
     asked: Any = {"thread_id": "1", "stream_mode": "checkpoints", "recursion_limit": 2}
-    stream = counting(checkpointer=InMemorySaver()).stream({"n": 0}, **asked)
+    app = counting(checkpointer=InMemorySaver())
+    stream = app.stream({"n": 0}, **asked)
     told: list[Any] = []
 
     with pytest.raises(GraphRecursionError):
         told.extend(item["next"] for item in stream)
 
-    assert [] == told[-1]
+    assert [["__start__"], ["add"], ["add"], ["add"]] == told
+    assert ("add",) == app.get_state(thread_id="1").next
 
 
 def test_a_checkpoint_is_told_with_the_superstep_that_it_is_stored_with() -> None:
