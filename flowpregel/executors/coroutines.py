@@ -17,7 +17,7 @@ from flowpregel.context import Job
 from flowpregel.executors.attempt import aperform, outcome_of
 from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox
 from flowpregel.executors.calls import OpenCalls
-from flowpregel.executors.local import LocalRunClient, stop_calls
+from flowpregel.executors.local import LocalRunClient, no_os_thread, stop_calls
 
 
 class CoroutineExecutor(Executor):
@@ -40,19 +40,35 @@ class CoroutineExecutor(Executor):
 
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
         """Start each job as a coroutine."""
-        if self._loop is None:
-            loop = asyncio.new_event_loop()
-            thread = threading.Thread(
-                target=loop.run_forever, name="flowpregel-loop", daemon=True
-            )
-            try:
-                thread.start()
-            except RuntimeError:
-                loop.close()
-                raise
-            self._loop, self._thread = loop, thread
+        try:
+            loop = self._loop or self._start_loop()
+        # A RuntimeError means that the operating system refuses another OS thread.
+        except RuntimeError as error:
+            for job in jobs:
+                failure = Raised(no_os_thread(job, error))
+                mailbox.post(Ended(*job.key, failure))
+            return
         for job in jobs:
-            self._loop.call_soon_threadsafe(self._begin, job, mailbox)
+            loop.call_soon_threadsafe(self._begin, job, mailbox)
+
+    def _start_loop(self) -> asyncio.AbstractEventLoop:
+        """Create the event loop and its OS thread, and return the loop.
+
+        Raises:
+            RuntimeError: No more OS threads can be started.
+        """
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(
+            target=loop.run_forever, name="flowpregel-loop", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError:
+            loop.close()
+            raise
+        self._loop = loop
+        self._thread = thread
+        return loop
 
     def _begin(self, job: Job, mailbox: Mailbox) -> None:
         attempt = self._run(job, mailbox)

@@ -286,6 +286,16 @@ def _put(waiting: Waiting, jobs: Iterable[Job], mailbox: Mailbox) -> None:
         waiting.insert(position, (job, mailbox))
 
 
+def no_os_thread(job: Job, error: RuntimeError) -> ExecutorUnavailableError:
+    """Return the error of a *job* for which the operating system refuses another OS
+    thread with *error*.
+    """
+    return ExecutorUnavailableError(
+        f"no OS thread can be started for task {job.task.name!r} ({error}): let the "
+        "program have more (`ulimit -u`, the container's pids limit), or run fewer"
+    )
+
+
 class ThreadExecutor(Executor):
     """An executor that runs tasks on OS threads, which are started when needed and kept
     until `close`.
@@ -329,12 +339,8 @@ class ThreadExecutor(Executor):
                     self._make_room()
                 except RuntimeError as error:
                     self._waiting.remove((job, mailbox))
-                    failure = ExecutorUnavailableError(
-                        f"no OS thread can be started for task {job.task.name!r} "
-                        f"({error}): let the program have more (`ulimit -u`, the "
-                        "container's pids limit), or run fewer"
-                    )
-                    mailbox.post(Ended(*job.key, Raised(failure)))
+                    failure = Raised(no_os_thread(job, error))
+                    mailbox.post(Ended(*job.key, failure))
 
     def _make_room(self) -> None:
         """Wake an idle OS thread, or start a new one, for each waiting job that may

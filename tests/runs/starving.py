@@ -25,7 +25,12 @@ from tests.soak.faults import workers_of
 NOBODY = 65534
 READ, ENTER = 1, 2
 """The capabilities to read each file and to enter each folder (CAP_DAC_...)."""
-TRIES = {"inline": range(6), "threads": range(6), "processes": (2, 4, 6, 7)}
+TRIES = {
+    "inline": range(6),
+    "threads": range(6),
+    "coroutines": range(6),
+    "processes": (2, 4, 6, 7),
+}
 """How many more OS threads than there are it may have, in turn."""
 
 
@@ -33,6 +38,17 @@ TRIES = {"inline": range(6), "threads": range(6), "processes": (2, 4, 6, 7)}
 def double(number: int) -> int:
     """Return twice *number*."""
     return 2 * number
+
+
+@task
+async def double_on_a_loop(number: int) -> int:
+    """Return twice *number*, on an event loop."""
+    return 2 * number
+
+
+def flow_on_a_loop(count: int) -> int:
+    """Make some calls at once, on an event loop."""
+    return sum(future.result() for future in double_on_a_loop.map(range(count)))
 
 
 def flow(count: int) -> int:
@@ -46,9 +62,13 @@ def run(saver: LMDBSaver, executor: str, thread: str, durability: str) -> Any:
     """
     with ExitStack() as stack:
         where: Any = executor
+        body = flow
         if executor == "processes":
             where = stack.enter_context(ProcessExecutor(2, grace=0.5))
-        app = entrypoint(checkpointer=saver, executor=where)(flow)
+        elif executor == "coroutines":
+            where = "inline"
+            body = flow_on_a_loop
+        app = entrypoint(checkpointer=saver, executor=where)(body)
         return app.invoke(3, thread_id=thread, durability=durability)
 
 

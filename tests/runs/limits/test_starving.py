@@ -22,7 +22,10 @@ REASONS = ("can't start new thread", "no worker process can be started")
 )
 @pytest.mark.parametrize(
     ("executor", "durability"),
-    [*product(("inline", "threads"), ("sync", "async")), ("processes", "async")],
+    [
+        *product(("inline", "threads", "coroutines"), ("sync", "async")),
+        ("processes", "async"),
+    ],
 )
 def test_a_run_that_gets_no_os_thread_fails_by_name_and_can_be_resumed(
     executor: str, durability: str, monkeypatch: pytest.MonkeyPatch
