@@ -7,9 +7,12 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,6 +139,32 @@ def test_no_program_that_a_reader_starts_inherits_a_segment() -> None:
     assert 7 == segment
     assert os.path.samestat(os.fstat(sent), os.fstat(received))
     assert not os.get_inheritable(received)
+    for end in (near, far):
+        end.close()
+    for fd in (sent, received):
+        os.close(fd)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems lack the flag")
+def test_no_program_of_another_thread_inherits_a_segment_that_arrives() -> None:
+    """Not even if the program is started as soon as the descriptor exists."""
+    near, far = socket.socketpair()
+    sent = new_shared_file(SIZE)
+    FdSocket(near).send(7, sent)
+    inheritable: dict[int, bool] = {}
+
+    def look(_: Any, event: str, function: Any) -> None:
+        if event == "c_return" and function.__name__ == "recvmsg":
+            sys.setprofile(None)
+            for fd in map(int, os.listdir("/proc/self/fd")):
+                with suppress(OSError):  # the descriptor of the folder is closed
+                    if os.path.samestat(os.fstat(sent), os.fstat(fd)):
+                        inheritable[fd] = os.get_inheritable(fd)
+
+    sys.setprofile(look)
+    _, received = FdSocket(far).receive()
+
+    assert {sent: False, received: False} == inheritable
     for end in (near, far):
         end.close()
     for fd in (sent, received):

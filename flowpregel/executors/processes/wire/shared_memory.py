@@ -37,6 +37,11 @@ from flowpregel import _linux
 from flowpregel.executors.processes.wire.serialization import BufferRef
 
 _ID: Final = Struct("<Q")
+_FD: Final = Struct("i")
+_CLOSE_ON_EXEC: Final[int] = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+"""The flag that keeps a received descriptor from being inherited even by a program that
+another OS thread starts at the same moment. macOS does not have it.
+"""
 _segment_ids: Final = count(1)
 _ref_ids: Final = count(1)
 _SMALLEST: Final = 1 << 18
@@ -341,10 +346,14 @@ class FdSocket:
         Raises:
             OSError: The other end is closed.
         """
-        data, fds, _, _ = socket.recv_fds(self._socket, _ID.size, 1)
-        if len(data) != _ID.size or len(fds) != 1:
+        # `socket.recv_fds` ignores its argument *flags*, so `recvmsg` is called here.
+        data, items, _, _ = self._socket.recvmsg(
+            _ID.size, socket.CMSG_LEN(_FD.size), _CLOSE_ON_EXEC
+        )
+        if len(data) != _ID.size or len(items) != 1:
             raise OSError("the other end of the socket for descriptors is closed")
-        (fd,) = fds
+        ((_, _, packed_fd),) = items
+        (fd,) = _FD.unpack(packed_fd)
         # Programs that are started without closing all descriptors, as by `os.system`,
         # would inherit a received descriptor.
         os.set_inheritable(fd, False)
