@@ -46,6 +46,8 @@ class CallSequence:
     """The number of calls made so far, by the task's name and the digest of the
     arguments. Calls for which both are the same are equal calls.
     """
+    open_tasks: dict[Any, Task] = field(default_factory=dict)
+    """The tasks of the calls that have not ended, by `effects.Call.reply`."""
     reordered: ReorderedCalls = field(default_factory=ReorderedCalls)
     """The calls that got the result recorded for another, equal call."""
     used: Counter[tuple[str, str]] = field(default_factory=Counter)

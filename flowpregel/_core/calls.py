@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from flowpregel import errors
 from flowpregel._core import answering, ids, recorded_calls, records
@@ -97,6 +96,7 @@ def plan_call(
     if same is not None:
         assert same.origin is not None
         same.origin.waiting.append(call)
+        body.sequence.open_tasks[call.reply] = same
         return None
     assert task.origin is not None
     if task.origin.depth > DEEPEST:
@@ -106,6 +106,7 @@ def plan_call(
     if not call.node.hidden:
         run.replay.report.executed += 1
     body.running += 1
+    body.sequence.open_tasks[call.reply] = task
     return task
 
 
@@ -281,14 +282,22 @@ def save_state(
 def cancel_call(
     run: Run,
     running: Mapping[str, Task],
+    caller: Task,
     request: CancelCall,
 ) -> list[Task]:
     """Record that a body no longer needs a call, and return the tasks that must stop.
 
     The cancellation is recorded before the effects of anything that the body does next,
     because these may depend on it.
+
+    Args:
+        run: The run of the body.
+        running: The tasks that run or wait, by id.
+        caller: The task whose body made the call.
+        request: The event that the body no longer needs the call.
     """
-    task = _task_of_reply(running, request.reply)
+    body: BodyCalls | None = caller.attempt.body
+    task = None if body is None else body.sequence.open_tasks.get(request.reply)
     if task is None:
         return []
     error = errors.TaskCancelled("its caller cancelled it")
@@ -296,29 +305,12 @@ def cancel_call(
     return [task, *below(running, task)]
 
 
-def _task_of_reply(running: Mapping[str, Task], reply: Any) -> Task | None:
-    """Return the running task of the call that has this *reply*."""
-    for task in running.values():
-        if task.origin is None:
-            continue
-        for call in task.origin.waiting:
-            if _is_same_reply(call.reply, reply):
-                return task
-    return None
-
-
-def _is_same_reply(reply: Any, other: Any) -> bool:
-    """Return whether two replies belong to the same call. A reply is a future, or (for
-    a caller in another process) a tuple of the caller's key and the number of the call.
-    """
-    if reply is other:
-        return True
-    is_number = isinstance(reply, tuple) and isinstance(other, tuple)
-    return is_number and bool(reply == other)
-
-
 def calls_of(running: Mapping[str, Task], body: Task) -> list[Task]:
     """Return the running calls that *body* itself has made."""
+    own_calls: BodyCalls | None = body.attempt.body
+    if own_calls is None or not own_calls.running:
+        # Most tasks make no calls, so the running tasks are not searched for each.
+        return []
     return [
         task
         for task in running.values()

@@ -115,8 +115,10 @@ class Superstep:
     step: StepContext
     open_tasks: dict[str, Task] = field(default_factory=dict)
     """The tasks that run or wait, by id. When it is empty, the superstep has ended."""
-    _lookups: list[Task] = field(default_factory=list)
-    """The tasks whose results must be looked up in the cache before they start."""
+    _lookups: dict[str, Task] = field(default_factory=dict)
+    """The tasks whose results must be looked up in the cache before they start, by
+    id.
+    """
     _waiting: WaitingTasks = field(default_factory=WaitingTasks)
     """The tasks that start, or are looked up again, at a later time."""
     _deadline: int | None = None
@@ -270,7 +272,7 @@ class Superstep:
                 answering.answer_from_pending(run, task)
         starts = run.flush()
         if shares_results:
-            self._lookups = due
+            self._lookups = {task.id: task for task in due}
             return self._look_up(starts, 0)
         if due:
             starts.append(effects.Submit(due, self.step))
@@ -322,16 +324,11 @@ class Superstep:
         tasks.
         """
         waiting = self._waiting.take(task_ids)
-        lookups: list[Task] = []
-        for task in self._lookups:
-            if task.id in task_ids:
-                # The task has not claimed the shared result yet, so it must not release
-                # a claim.
-                task.attempt.cache = None
-                waiting.add(task.id)
-            else:
-                lookups.append(task)
-        self._lookups = lookups
+        for task_id in task_ids & self._lookups.keys():
+            # The task has not claimed the shared result yet, so it must not release a
+            # claim.
+            self._lookups.pop(task_id).attempt.cache = None
+            waiting.add(task_id)
         return waiting
 
     def _withdraw(self, task: Task) -> None:
@@ -381,7 +378,7 @@ class Superstep:
             case effects.SaveState():
                 calls.save_state(self.run, task, event)
             case effects.CancelCall():
-                self._cancel_call(event)
+                self._cancel_call(task, event)
 
     def _stop(self, event: effects.Stopped) -> None:
         """Stop all tasks because of a request to end the run. The first request
@@ -401,7 +398,7 @@ class Superstep:
             task = self.open_tasks[task_id]
             claim = task.attempt.cache
             if claim is not None and claim.is_busy:
-                self._lookups.append(task)
+                self._lookups[task_id] = task
             elif task.attempt.first_started is None:
                 self._start_held(task)
             else:
@@ -437,9 +434,9 @@ class Superstep:
         else:
             self._start_call(task)
 
-    def _cancel_call(self, request: effects.CancelCall) -> None:
+    def _cancel_call(self, caller: Task, request: effects.CancelCall) -> None:
         """Stop a call that its body no longer needs, and the calls that it made."""
-        tasks = calls.cancel_call(self.run, self.open_tasks, request)
+        tasks = calls.cancel_call(self.run, self.open_tasks, caller, request)
         task_ids = [task.id for task in tasks]
         self._cancelled.update(task_ids)
         self._cancel(task_ids, kill=True)
@@ -455,7 +452,7 @@ class Superstep:
             # A user's `key_func` raised the error, and the call fails with it.
             self._record_outcome(task, Raised(error))
         else:
-            self._lookups.append(task)
+            self._lookups[task.id] = task
 
     def _start_held(self, task: Task) -> None:
         """Start a call that was held back in case the body made a recorded call of the
@@ -470,7 +467,7 @@ class Superstep:
             self._start_call(task)
             return
         if run.options.on_unmatched == "error":
-            waiting = [self.open_tasks[task_id] for task_id in self._waiting.ids]
+            waiting = [self.open_tasks[task_id] for task_id in self._waiting]
             held = held_calls(name, waiting)
             held_ids = {call.id for call in held}
             self._waiting.take(held_ids)
@@ -497,11 +494,12 @@ class Superstep:
         """
         assert task.origin is not None
         assert task.parent is not None
-        for call in task.origin.waiting:
-            self.run.outbox.resolve(call, outcome)
         caller = task.parent
         body = caller.attempt.body
         body.running -= 1
+        for call in task.origin.waiting:
+            self.run.outbox.resolve(call, outcome)
+            body.sequence.open_tasks.pop(call.reply, None)
         if self._failed_bodies is not None:
             self._failed_bodies.call_ended(caller)
         if not body.running and body.outcome is not None:
@@ -524,8 +522,8 @@ class Superstep:
             now: The monotonic nanoseconds, or 0 if the superstep starts.
         """
         yield from earlier
-        tasks = self._lookups
-        self._lookups = []
+        tasks = list(self._lookups.values())
+        self._lookups = {}
         entries: dict[effects.CacheKey, Any] = {}
         keys = cache_keys.claimed_keys(tasks)
         try:

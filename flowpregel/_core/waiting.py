@@ -5,29 +5,34 @@ next attempt is delayed, and tasks whose result another run computes.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection
+from collections.abc import Set
 
 
-class WaitingTasks(list[tuple[int, str]]):
-    """A heap of waiting tasks.
-
-    Each item is the time at which a task is due (monotonic nanoseconds), and its id.
+class WaitingTasks(dict[str, int]):
+    """The ids of the waiting tasks, each with the time at which the task is due
+    (monotonic nanoseconds).
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heap: list[tuple[int, str]] = []
+        """The times and ids as a heap. Items of tasks that do not wait any more are
+        removed when they become the first.
+        """
 
     @property
     def first_due_at(self) -> int:
         """The time at which the next waiting task is due. A task must be waiting."""
-        due_at, _ = self[0]
+        due_at, task_id = self._heap[0]
+        while self.get(task_id) != due_at:
+            heapq.heappop(self._heap)
+            due_at, task_id = self._heap[0]
         return due_at
-
-    @property
-    def ids(self) -> list[str]:
-        """The ids of all waiting tasks."""
-        return [task_id for _, task_id in self]
 
     def add(self, task_id: str, due_at: int) -> None:
         """Let a task wait until *due_at*."""
-        heapq.heappush(self, (due_at, task_id))
+        self[task_id] = due_at
+        heapq.heappush(self._heap, (due_at, task_id))
 
     def pop_due(self, now: int) -> str | None:
         """Remove the next task that is due *now*, and return its id.
@@ -37,19 +42,13 @@ class WaitingTasks(list[tuple[int, str]]):
         """
         if not self or self.first_due_at > now:
             return None
-        _, task_id = heapq.heappop(self)
+        _, task_id = heapq.heappop(self._heap)
+        del self[task_id]
         return task_id
 
-    def take(self, task_ids: Collection[str]) -> set[str]:
+    def take(self, task_ids: Set[str]) -> set[str]:
         """Remove the waiting tasks among *task_ids*, and return their ids."""
-        removed: set[str] = set()
-        remaining: list[tuple[int, str]] = []
-        for due_at, task_id in self:
-            if task_id in task_ids:
-                removed.add(task_id)
-            else:
-                remaining.append((due_at, task_id))
-        if removed:
-            self[:] = remaining
-            heapq.heapify(self)
-        return removed
+        removed = task_ids & self.keys()
+        for task_id in removed:
+            del self[task_id]
+        return {*removed}
