@@ -69,6 +69,23 @@ def test_only_short_tasks_go_ahead_of_time() -> None:
     assert hosts.next_for(queue_of(1, 0.05)) is None
 
 
+def test_nothing_goes_ahead_of_time_while_a_slot_is_leaving() -> None:
+    """It would run in this slot, again and again, until the turns of the other slots of
+    the machine end too.
+    """
+    hosts = hosts_of(a=2)
+    give(hosts["a"], 1)
+    give(hosts["a"], 2)
+    hosts["a"].slots.leave(0.0)
+
+    assert ([0], [1]) == (hosts["a"].slots.leaving, [*hosts["a"].slots.active])
+    assert hosts.next_for(queue_of(1, 0.05)) is None
+    del hosts["a"].batches[1]
+    assert hosts.next_for(queue_of(1, 0.05)) is None
+    hosts["a"].slots.remove(0)
+    assert hosts["a"] is hosts.next_for(queue_of(1, 0.05))
+
+
 def test_a_batch_whose_task_waits_for_others_takes_no_place() -> None:
     """Those that it waits for may need it."""
     hosts = hosts_of(a=1)

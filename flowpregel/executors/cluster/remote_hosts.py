@@ -479,9 +479,13 @@ class RemoteHosts(dict[str, RemoteHost]):
         """
         next_task = next(iter(queue))
         limit = 2 if next_task.seconds <= _AHEAD else 1
-        candidates = [
-            host for host in self.values() if host.is_open and host.load < limit
-        ]
+        candidates = []
+        for host in self.values():
+            # While a slot is leaving, nothing is sent ahead of time. Such batches would
+            # run in this slot, which would then never be free to be released.
+            host_limit = 1 if host.slots.leaving else limit
+            if host.is_open and host.load < host_limit:
+                candidates.append(host)
         if not candidates:
             return None
         return min(
