@@ -357,7 +357,10 @@ class DaskPool(RemotePool):
                 asynchronous=True,
             )
         except Exception:
-            await self._forget_buffer(key)
+            # If this fails too, the scheduler or the client has ended. The first error
+            # is the one to report.
+            with suppress(Exception):
+                await self._forget_buffer(key)
             raise
         return futures[key]
 
@@ -368,13 +371,12 @@ class DaskPool(RemotePool):
         the buffer that no client wants, and keeps it. It deletes a task when the last
         client that wants it releases it, so this client wants the task for a moment.
         """
-        with suppress(OSError):  # An OSError means that the scheduler has ended.
-            await self.client.scheduler.update_data(
-                who_has={key: []},
-                nbytes={},
-                client=self.client.id,
-            )
-            distributed.Future(key, self.client).release()
+        await self.client.scheduler.update_data(
+            who_has={key: []},
+            nbytes={},
+            client=self.client.id,
+        )
+        distributed.Future(key, self.client).release()
 
     def run_batch(
         self,
@@ -395,7 +397,7 @@ class DaskPool(RemotePool):
         """
         scattered = []
         for handle in buffers.values():
-            scattered.append(await asyncio.wrap_future(handle))  # noqa: PERF401
+            scattered.append(await _arrival_of(handle))  # noqa: PERF401
         keys = [future.key for future in scattered]
         message = {"method": "run", "args": (packed, list(buffers), keys)}
         for _ in range(_DELIVERIES):
@@ -433,6 +435,27 @@ class DaskPool(RemotePool):
             workers=[address],
         )
         return answers[address]
+
+
+def _arrival_of(handle: Future[Any]) -> asyncio.Future[Any]:
+    """Return a future of asyncio with the result of a transfer. If it is cancelled, the
+    transfer continues.
+
+    Other batches may wait for the same transfer. And if it was cancelled, Dask's
+    scheduler would note the arrival of a buffer that no Dask future refers to, and keep
+    the buffer until the client is closed.
+    """
+    arrival = asyncio.wrap_future(handle)
+    arrival.add_done_callback(_retrieve_error)
+    return asyncio.shield(arrival)
+
+
+def _retrieve_error(arrival: asyncio.Future[Any]) -> None:
+    """Prevent that asyncio logs the error of a transfer for which no delivery waits any
+    more.
+    """
+    if not arrival.cancelled():
+        arrival.exception()
 
 
 def _existing_file(path: str) -> str:

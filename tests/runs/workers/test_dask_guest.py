@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -251,6 +253,89 @@ def test_a_worker_that_ends_while_it_gets_data_leaves_nothing_in_the_cluster() -
             assert 1 << 20 == executor.submit(len, bytes(1 << 20)).result(60)
 
         until(lambda: client.run_on_scheduler(names_in_scheduler)[2] == [])
+
+
+DATA_IS_SENT = threading.Event()
+DATA_MAY_ARRIVE = threading.Event()
+
+
+def delay_next_data(dask_scheduler: Any) -> None:
+    """Let the next data arrive at its worker only when `DATA_MAY_ARRIVE` is set.
+
+    The scheduler of the tests is in this process.
+    """
+    from distributed import scheduler
+
+    DATA_IS_SENT.clear()
+    DATA_MAY_ARRIVE.clear()
+    send = scheduler.scatter_to_workers
+
+    async def send_later(workers: Any, data: Any, rpc: Any) -> Any:
+        scheduler.scatter_to_workers = send
+        DATA_IS_SENT.set()
+        await asyncio.to_thread(DATA_MAY_ARRIVE.wait)
+        return await send(workers, data, rpc)
+
+    scheduler.scatter_to_workers = send_later
+
+
+def has_noted_data(dask_scheduler: Any) -> bool:
+    """Return True if the scheduler has sent data to a worker, and noted it."""
+    events = dask_scheduler.get_events("all")
+    return any(event.get("action") == "scatter" for _, event in events)
+
+
+def test_an_executor_that_is_closed_while_it_sends_data_leaves_nothing() -> None:
+    """The program keeps its client open."""
+    distributed = imported_dask()
+
+    with (
+        local_cluster() as client,
+        distributed.Client(
+            client.cluster, direct_to_workers=False
+        ) as client_of_program,
+    ):
+        client.run_on_scheduler(delay_next_data)
+        executor = executor_on(client_of_program)
+        executor.submit(len, bytes(1 << 20))
+        assert DATA_IS_SENT.wait(60)
+        executor.close()
+        DATA_MAY_ARRIVE.set()
+
+        until(lambda: client.run_on_scheduler(has_noted_data))
+        until(lambda: client.run_on_scheduler(names_in_scheduler)[2] == [])
+
+
+def refuse_data(dask_scheduler: Any) -> None:
+    """Let the scheduler take no data, and none that has reached a worker already."""
+
+    def refuse_scatter(**message: Any) -> None:
+        raise ValueError("no scatter")
+
+    def refuse_update(**message: Any) -> None:
+        raise KeyError("no update")
+
+    dask_scheduler.handlers["scatter"] = refuse_scatter
+    dask_scheduler.handlers["update_data"] = refuse_update
+
+
+def test_the_error_of_a_transfer_is_that_of_its_first_failure() -> None:
+    """The clean-up may fail as well, for the same cause."""
+    distributed = imported_dask()
+
+    with (
+        local_cluster() as client,
+        distributed.Client(
+            client.cluster, direct_to_workers=False
+        ) as client_of_program,
+        executor_on(client_of_program) as executor,
+    ):
+        client.run_on_scheduler(refuse_data)
+        address, _ = client.nthreads()
+        pool = executor._dask_pool  # noqa: SLF001 - it has the method to test
+        transfer = pool.put_buffer(address, memoryview(bytes(1 << 20)))
+
+        assert "no scatter" == str(transfer.exception(60))
 
 
 def test_the_task_of_a_retired_worker_begins_again_elsewhere(
