@@ -15,7 +15,9 @@ from click.testing import CliRunner
 from flowpregel import LMDBSaver
 from flowpregel._inspection.inert import InertCodec
 from flowpregel.cli.app import app
+from flowpregel.plugins.page import scripts
 from flowpregel.plugins.page.pages import Pages, json_text, run_report
+from flowpregel.watching import CALL_NUMBERS, CallNumber
 from tests.page.big import THREAD
 from tests.page.browser import NEEDS_CHROMIUM, Tab, keep_picture, open_run
 from tests.page.serving import Served, served
@@ -101,6 +103,22 @@ def test_a_reader_chooses_the_columns_and_a_link_shows_the_same(
     tab.until(f"{HEADS}.includes('epochs')")
     tab.hold(".columns .card button")
     tab.until(f"{HEADS}.includes('Began') && !location.hash.includes('columns')")
+
+
+def test_the_usual_columns_have_each_number_of_a_call(
+    tab: Tab, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A further number is a change of Python only."""
+    further = CallNumber("switches", "switches", "switches", "count", "Switches")
+    monkeypatch.setattr(scripts, "CALL_NUMBERS", (*CALL_NUMBERS, further))
+    with served(store) as server:
+        tab.open(server.address)
+        usual = tab.run(
+            "import('./static/columns.js').then(columns => "
+            "columns.columnsOf({ table: { rows: () => [] }, fields: [] }).usual)"
+        )
+
+    assert ["began", "took", "cpu", "memory", "switches", "worker"] == usual
 
 
 def test_the_list_of_columns_obeys_the_keyboard(tab: Tab, server: Served) -> None:

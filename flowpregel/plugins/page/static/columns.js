@@ -31,7 +31,7 @@ const writeNames = (names) => names.map(encodeURIComponent).join(",") || ",";
 // The names of the columns that are shown, and of all that can be.
 export function columnsOf(run) {
   const own = fieldNames(run.table.rows());
-  const usual = ["began", "took", ...(own.length ? own.slice(0, MOST_FIELDS) : ["cpu", "memory", "worker"])];
+  const usual = ["began", "took", ...(own.length ? own.slice(0, MOST_FIELDS) : [...CALL_NUMBERS.map(({ name }) => name), "worker"])];
   const chosen = currentPlace().query.get("columns");
   const names = chosen === null ? usual : readNames(chosen);
   const all = [...new Set([...Object.keys(COMMON), ...own, ...run.fields, ...names])];
