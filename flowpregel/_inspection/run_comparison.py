@@ -130,6 +130,14 @@ class RunTotals:
     errors: dict[str, int]
     """The number of failed calls by error."""
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as values for ``json.dumps``. A CPU time or a peak memory
+        that is unknown is None.
+        """
+        record = asdict(self)
+        _mark_unknown(record)
+        return record
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunComparison:
@@ -149,8 +157,8 @@ class RunComparison:
     def to_json(self) -> dict[str, Any]:
         """Return the fields as values for ``json.dumps``, without the calls."""
         return {
-            "a": asdict(self.a),
-            "b": asdict(self.b),
+            "a": self.a.to_json(),
+            "b": self.b.to_json(),
             "parameters": _differences_to_json(self.parameters),
             "counts": self.counts,
         }
@@ -396,8 +404,16 @@ def _row_to_json(row: CallRow | None) -> dict[str, Any]:
     if row is None:
         return {}
     record = {name: getattr(row, name) for name in _ROW_FIELDS}
+    _mark_unknown(record)
     record["text"] = text_of_call(row)
     return record
+
+
+def _mark_unknown(record: dict[str, Any]) -> None:
+    """Replace the measurements in *record* that are 0, which means unknown, by None."""
+    for name in NUMBER_FIELDS:
+        if record.get(name) == 0:
+            record[name] = None
 
 
 def _differences_to_json(

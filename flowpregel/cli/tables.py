@@ -151,8 +151,8 @@ def _sums_of_run(run: RunTotals) -> dict[str, str]:
         "failed": f"{run.states.get('failed', 0):,}",
         "elapsed": duration_text(run.elapsed),
         "sum of durations": duration_text(run.seconds),
-        "CPU": duration_text(run.cpu),
-        "peak memory": size_text(run.peak),
+        "CPU": duration_text(run.cpu) if run.cpu else "",
+        "peak memory": size_text(run.peak) if run.peak else "",
         "errors": "; ".join(errors[:3]),
     }
 
@@ -182,7 +182,7 @@ def _call_parts(pair: CallComparison) -> Iterable[Any]:
         }
         for number in CALL_NUMBERS:
             value = getattr(call, number.field)
-            fact[number.label] = number_text(number, value)
+            fact[number.label] = number_text(number, value) if value else ""
         fact["attempts"] = f"{call.attempts:,}"
         fact["error"] = call.error
         facts.append(fact)

@@ -246,6 +246,36 @@ def test_the_command_prints_both_runs_and_their_differences(cli: Cli) -> None:
     assert ("one", "scaled") == (record["a"]["run"], record["b"]["run"])
 
 
+def test_unknown_numbers_are_null_and_are_not_printed(tmp_path: Path) -> None:
+    """The CPU time of a call whose result came from a cache is unknown, and the peak
+    memory of each call that did not run in a worker process.
+    """
+    store = str(tmp_path / "shared")
+    with LMDBSaver(store) as saver:
+
+        @task(executor="inline", cache=True)
+        def double(number: int) -> int:
+            return 2 * sum(range(number)) + sum(range(100_000))
+
+        @entrypoint(checkpointer=saver)
+        def sweep(number: int) -> int:
+            return double(number).result()
+
+        sweep.run(1, id="computed")
+        sweep.run(1, id="cached")
+    words = ["compare", "computed", "cached", "--store", store]
+    record = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    text = CliRunner().invoke(app, words).stdout
+    (call,) = record["calls"]
+
+    for a, b in ((record["a"], record["b"]), (call["a"], call["b"])):
+        assert a["cpu"] > 0
+        assert [None] * 3 == [a["peak"], b["cpu"], b["peak"]]
+    (line,) = [line for line in text.splitlines() if line.startswith("CPU")]
+    assert 3 == len(line.split())  # the name, and the number of the first run
+    assert "peak memory" not in text
+
+
 def test_the_command_prints_two_calls(cli: Cli, saver: LMDBSaver) -> None:
     a, b = call_ids(saver, "one")[0], call_ids(saver, "scaled")[0]
 
