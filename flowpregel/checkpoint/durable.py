@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, Final
@@ -12,6 +13,7 @@ from typing import Any, ClassVar, Final
 from flowpregel._core.ids import new_thread_name, thread_name
 from flowpregel._core.records import Address, Saved
 from flowpregel.checkpoint import arguments, maintenance, output, run_files, signals
+from flowpregel.checkpoint.base import Lease
 from flowpregel.checkpoint.call_output import CallOutput
 from flowpregel.checkpoint.consumers import (
     ConsumerEntry,
@@ -46,7 +48,7 @@ from flowpregel.checkpoint.scheduled import (
 )
 from flowpregel.checkpoint.tables import Tables
 from flowpregel.checkpoint.work import status_of
-from flowpregel.errors import ConfigurationError
+from flowpregel.errors import ConfigurationError, StoreFullError
 from flowpregel.storage.codec import Codec
 from flowpregel.storage.errors import translate_os_errors
 from flowpregel.storage.locks import LockHolder
@@ -220,6 +222,37 @@ class DurableSaver(RecordSaver):
         """
         return self._leases.ask_to_stop(Address(thread_name(thread_id), namespace))
 
+    @contextmanager
+    def lease_to_delete(self, thread_id: str, namespace: str = "") -> Iterator[Lease]:
+        """Hold the lease of a thread while records of it are deleted.
+
+        A lease may be a file. If the disk is full, the space that the store reserves
+        for deletions is freed, and used for that file, too.
+
+        Args:
+            thread_id: The id of the thread.
+            namespace: The namespace of a nested run, or an empty string.
+
+        Raises:
+            ThreadBusyError: A run holds the thread.
+            StoreFullError: The disk is full, and no space was reserved.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     with saver.lease_to_delete("1"):
+            ...         saver.delete_thread("1")
+        """
+        with ExitStack() as resources:
+            try:
+                lease = resources.enter_context(self.lease(thread_id, namespace))
+            except StoreFullError:
+                if not self.free_reserve():
+                    raise
+                lease = resources.enter_context(self.lease(thread_id, namespace))
+            yield lease
+
     def kept_arguments(
         self, address: Address, task_id: str
     ) -> arguments.StoredArguments | None:
@@ -306,7 +339,7 @@ class DurableSaver(RecordSaver):
             rolling
             6
         """
-        with self.lease(address.thread_id, address.namespace):
+        with self.lease_to_delete(address.thread_id, address.namespace):
             self._make_room(lambda t: undo_calls(self._tables, t, address, calls))
 
     def rename(self, old: str, new: str) -> None:

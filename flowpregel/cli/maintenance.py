@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -17,12 +17,9 @@ from flowpregel._stores import store_plugin_at
 from flowpregel._text import in_one_line, size_text
 from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.cli import console, targets
-from flowpregel.errors import ConfigurationError, StoreFullError
+from flowpregel.errors import ConfigurationError
 from flowpregel.storage.renames import importable
 from flowpregel.units import bytes_of
-
-if TYPE_CHECKING:
-    from flowpregel.checkpoint.durable import DurableSaver
 
 _AGE = "Keep checkpoints that are younger: 90s, 30m, 12h, 7d, 4w."
 
@@ -107,22 +104,10 @@ def rm_command(threads: tuple[str, ...], yes: bool, store: str | None) -> None:
                 err=True,
             )
         for thread in threads:
-            try:
-                _delete_thread(saver, thread)
-            except StoreFullError:
-                # A lease (the claim on the thread that is deleted) is a file. On a full
-                # disk there is only room for it in the space that the store reserves
-                # for deletions.
-                if not saver.free_reserve():
-                    raise
-                _delete_thread(saver, thread)
+            # No run may hold the thread.
+            with defer_interrupts(), saver.lease_to_delete(thread):
+                saver.delete_thread(thread)
     console.print_result({"deleted": list(threads)}, f"deleted: {names}")
-
-
-def _delete_thread(saver: DurableSaver, thread: str) -> None:
-    """Delete a thread, which no run may hold."""
-    with defer_interrupts(), saver.lease(thread):
-        saver.delete_thread(thread)
 
 
 @console.store_command("gc")

@@ -14,6 +14,8 @@ from click.testing import CliRunner
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.cli.app import app
+from flowpregel.cli.console import Code
+from flowpregel.func import entrypoint, task
 from flowpregel.plugins.sqlite import SQLiteSaver
 from tests.runs.stores import commit, finish, newest, start
 
@@ -189,23 +191,57 @@ def test_without_the_ballast_the_deletion_fails_in_sqlite(small_disk):
     assert finish(start(SQLITE_FULL, path, "ballast")) == "full\n"
 
 
+def fill(disk):
+    """Write a file that leaves no block of a disk free."""
+    with (
+        suppress(OSError),
+        open(disk / "rest", "wb", buffering=0) as rest,
+    ):
+        while True:
+            rest.write(bytes(4096))
+
+
 def test_rm_deletes_a_thread_on_a_full_disk(small_disk):
     """Its lease needs a file, for which there is no room either."""
     store = small_disk / "store"
     with LMDBSaver(store) as saver:
         commit(saver, 0, thread="t")
-    with (
-        suppress(OSError),
-        open(small_disk / "rest", "wb", buffering=0) as rest,
-    ):
-        while True:
-            rest.write(bytes(4096))
+    fill(small_disk)
 
     result = CliRunner().invoke(app, ["rm", "t", "--yes", "--store", str(store)])
 
     assert (0, "deleted: t\n") == (result.exit_code, result.output)
     with LMDBSaver(store, readonly=True) as saver:
         assert [] == [*saver.threads()]
+
+
+@pytest.mark.parametrize("has_ballast", [True, False])
+def test_redo_takes_a_call_back_on_a_full_disk(small_disk, has_ballast):
+    """Both its lease and the deletion need room, which the ballast has."""
+    store = small_disk / "store"
+    with LMDBSaver(store) as saver:
+
+        @task(executor="inline")
+        def double(number):
+            return 2 * number
+
+        @entrypoint(checkpointer=saver)
+        def flow(number):
+            return double(number).result()
+
+        flow.run(4, id="t")
+    if not has_ballast:
+        (store / "ballast").unlink()
+    fill(small_disk)
+
+    words = ["redo", "t", "double(4)", "--store", str(store)]
+    result = CliRunner().invoke(app, words)
+
+    if has_ballast:
+        assert (0, "taken back: double(4)\n") == (result.exit_code, result.stdout)
+    else:
+        assert Code.STORE == result.exit_code
+        assert "make room" in result.stderr
 
 
 def test_the_ballast_is_made_anew_when_there_is_room(tmp_path):
