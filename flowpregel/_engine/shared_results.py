@@ -11,6 +11,7 @@ from typing import Any
 from flowpregel._core.effects import BUSY
 from flowpregel.cache.base import BaseCache, FullKey
 from flowpregel.errors import ConfigurationError
+from flowpregel.executors.handles import stored_handles
 
 
 class SharedResults:
@@ -40,7 +41,7 @@ class SharedResults:
                 "store them: give the entrypoint or the graph a checkpointer, or "
                 'cache="results.lmdb"'
             )
-        values = self._cache.get(keys)
+        values = self._stored_results(keys)
         missing = [key for key in keys if key not in values]
         unclaimed = [key for key in missing if key not in self._claims]
         try:
@@ -48,7 +49,7 @@ class SharedResults:
             if missing:
                 # The cache is read again, because another run may have shared a result
                 # just before the claim.
-                values |= self._cache.get(missing)
+                values |= self._stored_results(missing)
         except BaseException:
             self._release(unclaimed)
             raise
@@ -70,6 +71,28 @@ class SharedResults:
     def close(self) -> None:
         """Release the claims of this run on shared results."""
         self._release([*self._claims])
+
+    def _stored_results(self, keys: Sequence[FullKey]) -> dict[FullKey, Any]:
+        """Return the results that the cache has under *keys*.
+
+        A result with a handle of a stored value (see `flowpregel.stored`) is left out
+        if the file of the value is lost, so that the result is computed again.
+        """
+        assert self._cache is not None
+        values = self._cache.get(keys)
+        locations: dict[FullKey, set[str]] = {}
+        for key, value in values.items():
+            if files := {handle.location for handle in stored_handles(value)}:
+                locations[key] = files
+        if locations:
+            # Most runs have no handles, so the module is imported only here.
+            from flowpregel.executors.value_files import lost_files  # noqa: PLC0415
+
+            lost = lost_files(set().union(*locations.values()))
+            for key, files in locations.items():
+                if not lost.isdisjoint(files):
+                    del values[key]
+        return values
 
     def _claim(self, key: FullKey) -> bool:
         assert self._cache is not None

@@ -18,6 +18,16 @@ to which it refers.
 """
 
 
+_CONTAINERS: Final = frozenset({dict, frozenset, list, set, tuple})
+"""The classes of the containers in which handles are searched for."""
+_MOST_SEARCHED: Final = 10_000
+"""The greatest number of containers in a value that are searched. The search through
+millions of lists would take longer than to unpickle them.
+"""
+_SEARCHED: Final = _CONTAINERS | {Stored}
+"""The classes of the items that may be handles, or contain some."""
+
+
 @dataclass(slots=True)
 class UnwrappedArguments(Arguments):
     """Arguments in which handles of shared or stored values were replaced by the
@@ -45,6 +55,24 @@ def with_values(arguments: Arguments) -> Arguments:
         values,
         frozenset(_positions_of_handles(args, kwargs)),
     )
+
+
+def stored_handles(value: Any) -> Iterator[Stored[Any]]:
+    """Yield the handles of stored values in *value*: the value itself, or items of
+    dicts, lists, tuples and sets, however deep. Other objects are not searched, nor are
+    more than `_MOST_SEARCHED` containers.
+    """
+    pending = [value]
+    # A container may occur many times in the value, or in itself, and is searched once.
+    searched: set[int] = set()
+    while pending and len(searched) < _MOST_SEARCHED:
+        item = pending.pop()
+        if type(item) is Stored:
+            yield item
+        elif type(item) in _CONTAINERS and id(item) not in searched:
+            searched.add(id(item))
+            parts = item.values() if type(item) is dict else item
+            pending += [part for part in parts if type(part) in _SEARCHED]
 
 
 def _value_of(argument: Any) -> Any:

@@ -14,8 +14,9 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import compress
 from secrets import token_hex
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
@@ -24,6 +25,7 @@ from flowpregel._interrupts import is_from_handler
 from flowpregel._urls import scheme_of, without_credentials
 from flowpregel.errors import (
     ConfigurationError,
+    FlowPregelError,
     StoredValueError,
     StoreError,
 )
@@ -51,6 +53,8 @@ it read last.
 """
 _COMPARED_AT_ONCE: Final = 1 << 20
 """The number of bytes of a file that are compared with a value at a time."""
+_REQUESTS_AT_ONCE: Final = 16
+"""The greatest number of requests to object stores at a time."""
 _LOST: Final = (
     "if it is lost, take back the calls with lost values (`flowpregel redo ID --gone`) "
     "and run again"
@@ -237,6 +241,58 @@ def value_exists(location: str) -> bool:
     files, path = _files_at(location)
     with _translated(location, "read"):
         return files.exists(path)
+
+
+def missing_folder(location: str) -> str | None:
+    """Return the folder that was passed to `stored` for the file at *location*, if this
+    machine has no such folder. Otherwise return None.
+
+    A folder that is missing may be one that is not mounted here. Then its files are not
+    lost. In an object store, a folder exists only as long as it has files, so the
+    result is None.
+
+    Raises:
+        StoreError: The file system cannot be reached.
+    """
+    files, path = _files_at(location)
+    if not files.is_local:
+        return None
+    thread_folder = os.path.dirname(path)
+    folder = os.path.dirname(thread_folder)
+    with _translated(location, "read"):
+        return None if files.exists(folder) else folder
+
+
+def lost_files(locations: Iterable[str]) -> set[str]:
+    """Return those of *locations* whose files are lost, as far as this machine can find
+    out.
+
+    A file does not count as lost if its file system cannot be reached, or if this
+    machine lacks its whole folder, because other machines may have the file then.
+    """
+    remote: list[str] = []
+    lost: set[str] = set()
+    for location in locations:
+        if scheme_of(location) is not None:
+            remote.append(location)
+        elif _is_lost(location):
+            lost.add(location)
+    if remote:
+        # Only programs that cache handles of values in buckets need this module.
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+
+        # A request to a bucket takes time, so several are made at once.
+        with ThreadPoolExecutor(min(_REQUESTS_AT_ONCE, len(remote))) as pool:
+            lost.update(compress(remote, pool.map(_is_lost, remote)))
+    return lost
+
+
+def _is_lost(location: str) -> bool:
+    """Return whether the file at *location* is lost, as `lost_files` defines it."""
+    try:
+        return not value_exists(location) and missing_folder(location) is None
+    except FlowPregelError:
+        return False
 
 
 def delete_value(location: str) -> None:

@@ -32,7 +32,14 @@ from flowpregel.errors import (
 )
 from flowpregel.executors import delete_stored
 from flowpregel.executors.base import HOST
-from flowpregel.executors.value_files import sync_folder, value_exists, write_value
+from flowpregel.executors.handles import stored_handles
+from flowpregel.executors.value_files import (
+    lost_files,
+    missing_folder,
+    sync_folder,
+    value_exists,
+    write_value,
+)
 from flowpregel.storage.codec import PythonCodec
 from flowpregel.storage.drafts import sync_path
 
@@ -466,6 +473,34 @@ def test_only_a_file_that_is_there_exists(tmp_path: Path, scheme: str) -> None:
 
     delete_stored(None, folder=f"{scheme}{tmp_path}")
     assert not value_exists(handle.location)
+
+
+def test_deleted_files_are_lost(tmp_path: Path, bucket: str) -> None:
+    """Files in a folder or a file system that this machine lacks are not."""
+    folders = [tmp_path / "a", tmp_path / "b", bucket]
+    handles = [stored(number, folder=each) for each in folders for number in (1, 2)]
+    kept, _, _, _, *remote = locations = [handle.location for handle in handles]
+    for handle in handles[1:]:
+        handle.delete()
+    (tmp_path / "b").rename(tmp_path / "elsewhere")
+    unreachable = "unreachable://bucket/values/1/digest"
+
+    lost = lost_files([*locations, unreachable])
+
+    assert {locations[1], *remote} == lost
+    assert missing_folder(kept) is None
+    assert str(tmp_path / "b") == missing_folder(locations[2])
+
+
+def test_handles_are_found_in_containers(tmp_path: Path) -> None:
+    """A list that contains itself is no endless search."""
+    a, b, c = (stored(number, folder=tmp_path) for number in range(3))
+    value: list[Any] = [1, {"a": (a, "text")}, {b}, [[c], 2.0]]
+    value.append(value)
+
+    assert {a, b, c} == {*stored_handles(value)}
+    assert [a] == [*stored_handles(a)]
+    assert [] == [*stored_handles("text")]
 
 
 def test_a_missing_bucket_is_named(tmp_path: Path) -> None:
