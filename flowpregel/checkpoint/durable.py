@@ -812,6 +812,46 @@ class DurableSaver(RecordSaver):
         prefetcher = RunPrefetcher(self._store, self._tables, self._leases)
         return in_snapshots(self._store, thread_ids, prefetcher.threads)
 
+    def writes_contain(self, thread_id: str, parts: Sequence[bytes]) -> bool:
+        """Return whether the record of a task or a call of a thread contains any of
+        *parts*. Nothing is decoded, so this is much faster than reading all results.
+
+        Args:
+            thread_id: The id of the thread.
+            parts: Parts of encoded values, such as the name of a class.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel import entrypoint, task
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> @task(executor="inline")
+            ... def name_of(number: int) -> str:
+            ...     return f"Number {number}"
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     @entrypoint(checkpointer=saver)
+            ...     def flow(number: int) -> str:
+            ...         return name_of(number).result()
+            ...     flow.run(4, id="1")
+            ...     saver.writes_contain("1", [b"Number 4"])
+            ...     saver.writes_contain("1", [b"Number 5"])
+            'Number 4'
+            True
+            False
+        """
+
+        def search(transaction: Any) -> bool:
+            address = Address(thread_name(thread_id))
+            namespace = self._tables.namespace(transaction, address)
+            if namespace is None:
+                return False
+            for _, data in self._tables.writes.scan(transaction, namespace.prefix):
+                payload = bytes(data)
+                if any(part in payload for part in parts):
+                    return True
+            return False
+
+        return bool(self._read(search))
+
     def size(self) -> int:
         """Return the size of the store on disk, in bytes."""
         return int(self._store.sizes()[0])

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
-from functools import cache
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
@@ -64,21 +63,23 @@ def check_command(
 ) -> Code:
     """Show what the runs of a store would do with the present code.
 
-    The command also shows which of their output files are gone or were changed. The
-    body of each unfinished run is replayed with the recorded results; no task runs,
-    and nothing is written. A finished run is shown if other code made its stored
-    result. With MODULE:FLOW only the runs of this flow are checked, and runs that do
-    not record a flow. A run that is running now is left out.
+    The command also shows which of their output files are gone or were changed, and
+    which stored values of their calls are gone. The body of each unfinished run is
+    replayed with the recorded results; no task runs, and nothing is written. A finished
+    run is shown if other code made its stored result. With MODULE:FLOW only the runs of
+    this flow are checked, and runs that do not record a flow. A run that is running now
+    is left out.
 
     The files that tasks have written with runtime.output are compared with their
     recorded sizes and times. A file with the recorded size and another time is read.
+    The files of stored values in the results of calls are searched for, but not read.
 
     The exit code is 1 if a run would not resume as before: it would fail, use results
     of other code, or not make recorded calls again. It is 1, too, if an output file is
-    gone or was changed.
+    gone or was changed, or if a stored value is gone or this machine lacks its folder.
     """
     # The imports are done here, so that ``--help`` stays fast.
-    from flowpregel.cli.outputs import check_outputs  # noqa: PLC0415
+    from flowpregel.cli.outputs import add_stored_values, check_outputs  # noqa: PLC0415
     from flowpregel.pregel.dry_replay import check_runs, owns  # noqa: PLC0415
 
     only_flow = None if flow is None else targets.load_flow(flow)
@@ -107,6 +108,10 @@ def check_command(
             )
         )
         outputs = check_outputs(saver, checked)
+    # Handles of stored values are found in results without the user's classes, so the
+    # store is opened again.
+    with targets.open_to_read(store) as saver:
+        add_stored_values(saver, outputs)
     return _print_checked(runs, outputs, store)
 
 
@@ -120,6 +125,8 @@ def _checked_row(thread_id: str, run: DryRun) -> dict[str, Any]:
         "fits": run.fits,
         **asdict(run),
         "outputs": [],
+        "stored_values": [],
+        "missing_folders": [],
     }
     if run.time is not None:
         row["time"] = {**run.time.range._asdict(), "at_once": run.time.at_once}
@@ -132,11 +139,11 @@ def _print_checked(
     store: str,
 ) -> Code:
     """Print the runs that are unfinished or do not fit the code, or whose output files
-    are gone or were changed.
+    or stored values are gone or were changed.
 
     Args:
         runs: The reports of the runs, by id.
-        outputs: The output files of the runs.
+        outputs: The output files and the stored values of the runs.
         store: The value of ``--store`` in commands.
 
     Returns:
@@ -147,8 +154,8 @@ def _print_checked(
 
     rows: list[dict[str, Any]] = []
     lines: list[str] = []
-    problems = {run.thread: run for run in outputs if run.problems}
-    # The output files of a finished run are known even if its flow is not found.
+    problems = {run.thread: run for run in outputs if run.has_problems}
+    # The files of a finished run are known even if its flow is not found.
     finished = {thread: DryRun(is_done=True) for thread in problems}
     for thread_id, run in {**finished, **runs}.items():
         files = problems.get(thread_id)
@@ -158,7 +165,7 @@ def _print_checked(
         name = in_one_line(thread_id)
         lines.append(f"{name}\n{run}".replace("\n", "\n  "))
         if files is not None:
-            row["outputs"] = files.to_json()
+            row.update(files.to_json())
             lines.extend(files.lines(store))
         rows.append(row)
     misfits = sum(not run.fits for run in runs.values())
@@ -432,7 +439,8 @@ def redo_command(
     The next run makes these calls again, and the calls that depend on them. CALL is the
     id or the text of a call, such as "parse('c.txt')", or the beginning of either. With
     --gone, calls are taken back if an output file, or the file of a stored value in
-    their result, no longer exists.
+    their result, no longer exists. If this machine lacks the whole folder of stored
+    values, no call is taken back, because the folder may not be mounted.
     """
     if not calls and not gone:
         raise ConfigurationError("name the calls to take back, or pass --gone")
@@ -474,17 +482,21 @@ def _calls_without_outputs(thread: str, store: str | None) -> list[str]:
 
 def _calls_without_values(calls: Iterable[Work]) -> Iterator[str]:
     """Yield the ids of the calls whose results have handles of stored values that no
-    longer exist.
-    """
-    from flowpregel._inspection.inert import stored_locations  # noqa: PLC0415
-    from flowpregel.executors.value_files import value_exists  # noqa: PLC0415
+    longer exist. If several values of a call are gone, the id is repeated.
 
-    # Several results may have the same handle, and a request to a bucket takes time. So
-    # the answers are remembered.
-    exists = cache(value_exists)
-    for call in calls:
-        if not all(map(exists, stored_locations(call.result))):
-            yield call.id
+    Raises:
+        ConfigurationError: This machine lacks a whole folder of stored values.
+    """
+    from flowpregel._inspection.stored_values import (  # noqa: PLC0415
+        StoredValues,
+        missing_folder_text,
+    )
+
+    for value in StoredValues().of_calls(calls):
+        if value.missing_folder is not None:
+            raise ConfigurationError(missing_folder_text(value.missing_folder))
+        if value.is_gone:
+            yield value.call.id
 
 
 def _take_back(store: str | None, calls: Sequence[Work]) -> None:

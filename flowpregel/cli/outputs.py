@@ -1,7 +1,10 @@
-"""The output files of calls, as `show` and `check` print them."""
+"""The output files of calls, as `show` and `check` print them, and the files of stored
+values, as `check` prints them.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,10 +20,14 @@ from flowpregel._shell import command_line, command_words
 from flowpregel._text import in_one_line
 
 if TYPE_CHECKING:
+    from flowpregel._inspection.stored_values import StoredValue
     from flowpregel.checkpoint.base import BaseCheckpointSaver
     from flowpregel.checkpoint.call_files import CallFiles
+    from flowpregel.checkpoint.durable import DurableSaver
     from flowpregel.checkpoint.work import Work
 
+_MAKE_GONE = "make again what is gone"
+"""The purpose of `redo ID --gone`."""
 MOST_LISTED = 20
 """The number of output files that are listed for a run. JSON has all of them."""
 
@@ -74,7 +81,7 @@ def _first(lines: Sequence[str]) -> Iterator[str]:
     yield from lines[:MOST_LISTED]
     hidden = len(lines) - MOST_LISTED
     if hidden > 0:
-        yield f"  {hidden:,} more output files; --json has them"
+        yield f"  {hidden:,} more files; --json has them"
 
 
 # ---------------------------------------------------------------- check
@@ -82,7 +89,9 @@ def _first(lines: Sequence[str]) -> Iterator[str]:
 
 @dataclass
 class RunOutputs:
-    """The output files of a run, compared with the record."""
+    """The output files of a run, compared with the record, and the stored values of the
+    calls of the run.
+    """
 
     thread: str
     """The id of the run."""
@@ -91,24 +100,42 @@ class RunOutputs:
     unrecorded: int = 0
     """The number of output files that were too many to be recorded."""
     problems: list[tuple[CallFiles, CheckedOutput]] = field(default_factory=list)
-    """The files that are gone or were changed."""
+    """The output files that are gone or were changed."""
+    found_values: int = 0
+    """The number of stored values whose files exist."""
+    gone_values: list[StoredValue] = field(default_factory=list)
+    """The stored values whose files are gone."""
+    missing_folders: Counter[str] = field(default_factory=Counter)
+    """The number of stored values in each folder that this machine lacks."""
+
+    @property
+    def has_problems(self) -> bool:
+        """True if a file of the run is gone or was changed, or was not found because
+        this machine lacks its folder.
+        """
+        return bool(self.problems or self.gone_values or self.missing_folders)
 
     def count(self, state: str) -> int:
         """Return the number of files in a state."""
         return sum(output.state == state for _, output in self.problems)
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """Return the files that are gone or were changed."""
-        records: list[dict[str, Any]] = []
-        for call, output in self.problems:
-            record = {
-                "call": call.name,
-                "id": call.task_id,
-            }
-            fields = output.to_json()
-            record.update(fields)
-            records.append(record)
-        return records
+    def to_json(self) -> dict[str, list[Any]]:
+        """Return the output files and the stored values with problems, by the names of
+        their fields in JSON.
+        """
+        outputs: list[dict[str, Any]] = []
+        for file_call, output in self.problems:
+            record = {"call": file_call.name, "id": file_call.task_id}
+            outputs.append({**record, **output.to_json()})
+        values: list[dict[str, Any]] = []
+        for value in self.gone_values:
+            record = {"call": str(value.call.name), "id": value.call.id}
+            values.append({**record, "location": value.address, "state": "gone"})
+        return {
+            "outputs": outputs,
+            "stored_values": values,
+            "missing_folders": list(self.missing_folders),
+        }
 
     def lines(self, store: str) -> Iterator[str]:
         """Yield the files that are gone or were changed, with the commands that make
@@ -121,15 +148,19 @@ class RunOutputs:
         for call, output in self.problems:
             name = in_one_line(call.name)
             texts.append(f"  {name}: {output}")
+        for value in self.gone_values:
+            name = in_one_line(str(value.call.name))
+            texts.append(f"  {name}: stored value {value.address}, gone")
         yield from _first(texts)
         for purpose, words in self._commands().items():
             command = command_line(words, ["--store", store])
             yield f"  {purpose}: {command}"
 
     def _commands(self) -> dict[str, tuple[str, ...]]:
-        """Return the words of the command that solves each kind of problem with an
-        output file, by the purpose of the command.
+        """Return the words of the command that solves each kind of problem with a file,
+        by the purpose of the command.
         """
+        make_gone = command_words("redo", self.thread, options=["--gone"])
         commands: dict[str, tuple[str, ...]] = {}
         for call, output in self.problems:
             if not call.is_call:
@@ -138,12 +169,14 @@ class RunOutputs:
                 options = ["--at", checkpoint]
                 words = command_words("fork", self.thread, "NEW", options=options)
             elif output.state == "gone":
-                purpose = "make again what is gone"
-                words = command_words("redo", self.thread, options=["--gone"])
+                purpose = _MAKE_GONE
+                words = make_gone
             else:
                 purpose = "overwrite a changed file"
                 words = command_words("redo", self.thread, call.name)
             commands.setdefault(purpose, words)
+        if self.gone_values:
+            commands.setdefault(_MAKE_GONE, make_gone)
         return commands
 
 
@@ -175,7 +208,63 @@ def check_outputs(
     return runs
 
 
-def summary_of(runs: Iterable[RunOutputs]) -> Iterator[str]:
+def add_stored_values(saver: DurableSaver, runs: Iterable[RunOutputs]) -> None:
+    """Add the stored values to which the results of calls refer. No value is read.
+
+    Args:
+        saver: The store, opened with an `InertCodec`.
+        runs: The runs to complete.
+    """
+    # These modules are imported here, so that `show` starts fast.
+    from flowpregel._inspection.run_tasks import work_of_last_run  # noqa: PLC0415
+    from flowpregel._inspection.stored_values import (  # noqa: PLC0415
+        HANDLE_MARKS,
+        StoredValues,
+    )
+
+    search = StoredValues()
+    for run in runs:
+        # Most runs have no handles. To decode their results would take long.
+        if not saver.writes_contain(run.thread, HANDLE_MARKS):
+            continue
+        tasks = work_of_last_run(saver, run.thread)
+        calls = [task for task in tasks if task.is_call]
+        for value in search.of_calls(calls):
+            if value.exists:
+                run.found_values += 1
+            elif value.missing_folder is not None:
+                run.missing_folders[value.missing_folder] += 1
+            else:
+                run.gone_values.append(value)
+
+
+def summary_of(runs: Sequence[RunOutputs]) -> Iterator[str]:
+    """Yield the numbers of output files in one line, if any are recorded, the numbers
+    of stored values in another, and a line for each folder that this machine lacks.
+    """
+    yield from _summary_of_outputs(runs)
+    found = sum(run.found_values for run in runs)
+    gone = sum(len(run.gone_values) for run in runs)
+    if found + gone:
+        yield f"stored values: {found:,} found, {gone:,} gone"
+    yield from _lines_of_missing_folders(runs)
+
+
+def _lines_of_missing_folders(runs: Iterable[RunOutputs]) -> Iterator[str]:
+    """Yield a line for each folder of stored values that this machine lacks."""
+    from flowpregel._inspection.stored_values import (  # noqa: PLC0415 - as above
+        missing_folder_text,
+    )
+
+    counts: Counter[str] = Counter()
+    for run in runs:
+        counts.update(run.missing_folders)
+    for folder, count in counts.items():
+        text = missing_folder_text(folder)
+        yield f"stored values that were not found: {count:,}; {text}"
+
+
+def _summary_of_outputs(runs: Iterable[RunOutputs]) -> Iterator[str]:
     """Yield the numbers of output files in one line, if any are recorded."""
     unchanged = 0
     changed = 0
