@@ -88,6 +88,8 @@ def rm_command(threads: tuple[str, ...], yes: bool, store: str | None) -> None:
     """Delete threads, with all their history.
 
     A thread that a run holds is refused. If one thread does not exist, none is deleted.
+    Output files, and the files of stored values (flowpregel.stored), stay: each thread
+    has a folder with its stored values, which you can delete.
     """
     names = ", ".join(map(in_one_line, threads))
     with targets.open_to_write(store) as saver:
