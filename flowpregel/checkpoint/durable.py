@@ -846,11 +846,13 @@ class DurableSaver(RecordSaver):
                 return False
             for _, data in self._tables.writes.scan(transaction, namespace.prefix):
                 payload = bytes(data)
-                if any(part in payload for part in parts):
-                    return True
+                for part in parts:
+                    if part in payload:
+                        return True
             return False
 
-        return bool(self._read(search))
+        contains: bool = self._read(search)
+        return contains
 
     def size(self) -> int:
         """Return the size of the store on disk, in bytes."""

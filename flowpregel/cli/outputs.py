@@ -115,6 +115,15 @@ class RunOutputs:
         """
         return bool(self.problems or self.gone_values or self.missing_folders)
 
+    def add_value(self, value: StoredValue) -> None:
+        """Count a stored value of the run, and list it if its file is gone."""
+        if value.exists:
+            self.found_values += 1
+        elif value.missing_folder is not None:
+            self.missing_folders[value.missing_folder] += 1
+        else:
+            self.gone_values.append(value)
+
     def count(self, state: str) -> int:
         """Return the number of files in a state."""
         return sum(output.state == state for _, output in self.problems)
@@ -225,17 +234,11 @@ def add_stored_values(saver: DurableSaver, runs: Iterable[RunOutputs]) -> None:
     search = StoredValues()
     for run in runs:
         # Most runs have no handles. To decode their results would take long.
-        if not saver.writes_contain(run.thread, HANDLE_MARKS):
-            continue
-        tasks = work_of_last_run(saver, run.thread)
-        calls = [task for task in tasks if task.is_call]
-        for value in search.of_calls(calls):
-            if value.exists:
-                run.found_values += 1
-            elif value.missing_folder is not None:
-                run.missing_folders[value.missing_folder] += 1
-            else:
-                run.gone_values.append(value)
+        if saver.writes_contain(run.thread, HANDLE_MARKS):
+            tasks = work_of_last_run(saver, run.thread)
+            calls = [task for task in tasks if task.is_call]
+            for value in search.of_calls(calls):
+                run.add_value(value)
 
 
 def summary_of(runs: Sequence[RunOutputs]) -> Iterator[str]:
@@ -243,10 +246,10 @@ def summary_of(runs: Sequence[RunOutputs]) -> Iterator[str]:
     of stored values in another, and a line for each folder that this machine lacks.
     """
     yield from _summary_of_outputs(runs)
-    found = sum(run.found_values for run in runs)
+    existing = sum(run.found_values for run in runs)
     gone = sum(len(run.gone_values) for run in runs)
-    if found + gone:
-        yield f"stored values: {found:,} found, {gone:,} gone"
+    if existing + gone:
+        yield f"stored values: {existing:,} found, {gone:,} gone"
     yield from _lines_of_missing_folders(runs)
 
 

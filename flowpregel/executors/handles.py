@@ -69,10 +69,18 @@ def stored_handles(value: Any) -> Iterator[Stored[Any]]:
         item = pending.pop()
         if type(item) is Stored:
             yield item
-        elif type(item) in _CONTAINERS and id(item) not in searched:
+            continue
+        if type(item) in _CONTAINERS and id(item) not in searched:
             searched.add(id(item))
-            parts = item.values() if type(item) is dict else item
-            pending += [part for part in parts if type(part) in _SEARCHED]
+            pending += _searched_items(item)
+
+
+def _searched_items(container: Any) -> list[Any]:
+    """Return the items of a container that are handles or containers."""
+    items = container
+    if type(container) is dict:
+        items = container.values()
+    return [item for item in items if type(item) in _SEARCHED]
 
 
 def _value_of(argument: Any) -> Any:
