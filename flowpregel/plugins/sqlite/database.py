@@ -508,6 +508,7 @@ class SQLiteDatabase:
             is_frozen = not os.access(os.path.dirname(self.path), os.W_OK)
             if not self.readonly or not is_frozen:
                 raise
+            files.refuse_unread_log(self.path)
             return connections.connect(
                 self.path, timeout=self._timeout, readonly=True, immutable=True
             )

@@ -18,7 +18,7 @@ import os
 import stat
 from collections.abc import Callable
 
-from flowpregel.errors import ConfigurationError, StoreError
+from flowpregel.errors import ConfigurationError, StoreError, StoreReadOnlyError
 from flowpregel.storage import (
     FileLock,
     draft_in,
@@ -95,6 +95,23 @@ def refuse_others_files(path: str) -> None:
     if os.path.islink(log):
         raise StoreError(f"{log} is a symbolic link, which a store must not contain")
     refuse_foreign_files((path, log))
+
+
+def refuse_unread_log(path: str) -> None:
+    """Raise an error if the database at *path* has a log with commits.
+
+    SQLite ignores the log of a database that is opened as immutable. The newest commits
+    would be missing without an error.
+
+    Raises:
+        StoreReadOnlyError: The log has commits, which a crashed process left in it.
+    """
+    log = path + WAL_SUFFIX
+    if os.path.exists(log) and os.path.getsize(log):
+        raise StoreReadOnlyError(
+            f"the newest commits are in {log}, which SQLite cannot read in a folder "
+            "that this user cannot write to: copy both files to a folder of your own"
+        )
 
 
 def write_lock(path: str) -> FileLock:

@@ -298,6 +298,49 @@ def test_a_database_in_a_read_only_folder_is_read(path: Path) -> None:
         path.parent.chmod(0o700)
 
 
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can become a user without rights"
+)
+@pytest.mark.parametrize("left", [{"-wal", "-shm"}, {"-wal"}])
+def test_no_commit_of_a_killed_process_is_missing_in_a_read_only_folder(
+    path: Path, left: set[str]
+) -> None:
+    """Its newest commits are in SQLite's log alone, which needs an index."""
+    program = """
+import os, sys
+from flowpregel.errors import StoreReadOnlyError
+from flowpregel.plugins.sqlite import SQLiteSaver
+from tests.runs.storage.test_sqlite_runs import commit, newest
+with SQLiteSaver(sys.argv[1] + ".other") as other:  # loads all that is needed
+    commit(other, 0)
+    newest(other)
+os.setuid(12345)
+try:
+    with SQLiteSaver(sys.argv[1], readonly=True) as saver:
+        print("newest", newest(saver))
+except StoreReadOnlyError as error:
+    print("refused", "-wal" in str(error))
+"""
+    saver = SQLiteSaver(path)
+    commit(saver, 0)
+    folder = path.parent / "copy"
+    folder.mkdir()
+    for suffix in ("", *left):
+        copy = folder / (path.name + suffix)
+        copy.write_bytes(Path(f"{path}{suffix}").read_bytes())
+        os.chown(copy, 12345, 12345)
+    saver.close()
+    for outer in (folder, *folder.parents):
+        if outer.stat().st_mode & 0o005 != 0o005 and len(outer.parts) > 2:
+            os.chmod(outer, 0o755)
+
+    run = [sys.executable, "-c", program, str(folder / path.name)]
+    done = subprocess.run(run, capture_output=True, text=True, cwd=ROOT, check=True)
+
+    whole = "-shm" in left
+    assert ("newest 0\n" if whole else "refused True\n") == done.stdout
+
+
 def test_the_counter_changes_with_each_commit_of_another_opening(path: Path) -> None:
     with SQLiteSaver(path) as saver:
         commit(saver, 0)
