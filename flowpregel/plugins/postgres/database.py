@@ -456,6 +456,9 @@ class Database:
 
         For the statements that are part of opening the store, this method does nothing.
         """
+        # This is checked before the lock is acquired, because in a forked child, an OS
+        # thread of the parent may still hold the lock.
+        self._refuse_fork()
         with self._opens:
             if self._is_open or self._is_opening:
                 return
@@ -505,16 +508,20 @@ class Database:
             raise
         return rows[0][0] if rows else None
 
-    @contextmanager
-    def _connection(self) -> Iterator[psycopg.Connection[Any]]:
-        """Take a connection from the pool until the context ends. The pool keeps up to
-        four connections.
-        """
+    def _refuse_fork(self) -> None:
+        """Raise `StoreReadOnlyError` if the store was opened before a fork."""
         if self._pid != os.getpid():
             raise StoreReadOnlyError(
                 f"{self.path} was opened before a fork (by process {self._pid}); "
                 "a forked process cannot use it: start one that opens it itself"
             )
+
+    @contextmanager
+    def _connection(self) -> Iterator[psycopg.Connection[Any]]:
+        """Take a connection from the pool until the context ends. The pool keeps up to
+        four connections.
+        """
+        self._refuse_fork()
         with self._lock:
             if not self._close.alive:
                 raise StoreError(f"{self.path} is closed; open it again")

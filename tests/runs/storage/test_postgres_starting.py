@@ -97,3 +97,40 @@ def test_a_wrong_url_is_an_error_at_once() -> None:
         with pytest.raises(StoreError, match="does not exist"):
             list(saver.threads())
         saver.close()
+
+
+def test_a_forked_process_never_waits_for_an_opening_of_its_parent() -> None:
+    """Such as one that waits for the server, on another OS thread."""
+    program = """
+import os, signal, threading
+from flowpregel._core.records import Address
+from flowpregel.errors import StoreReadOnlyError
+from flowpregel.plugins.postgres import PostgresSaver
+saver = PostgresSaver("postgresql://user@127.0.0.1/runs")
+inside, done = threading.Event(), threading.Event()
+
+def hold():
+    with saver._store._opens:
+        inside.set()
+        done.wait()
+
+thread = threading.Thread(target=hold)
+thread.start()
+inside.wait()
+pid = os.fork()
+if not pid:
+    signal.alarm(20)
+    try:
+        saver.load(Address("t"))
+    except StoreReadOnlyError as error:
+        print("refused", "fork" in str(error), flush=True)
+    os._exit(0)
+_, status = os.waitpid(pid, 0)
+done.set()
+thread.join()
+print(status)
+"""
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert "refused True\n0\n" == ended.stdout
