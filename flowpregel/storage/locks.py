@@ -206,8 +206,12 @@ class FileLock:
         """A lock that is held during each system call on the descriptor."""
         self._file = open_file(path, os.O_RDWR | os.O_CREAT)
         _OPEN.add(self)
-        # The umask may have removed bits of the mode, so the mode is set again.
-        os.fchmod(self._file, 0o600)
+        try:
+            # The umask may have removed bits of the mode, so the mode is set again.
+            os.fchmod(self._file, 0o600)
+        except OSError:
+            self.close()
+            raise
 
     def acquire(self, timeout: float) -> bool:
         """Acquire the lock and return True, or return False if it is not free within
