@@ -176,7 +176,8 @@ class RetentionCollector:
             layout.sidecar_key(layout.MEDIA, key),
         )
         for task_prefix in in_writes:
-            tasks = tables.writes.scan(transaction, task_prefix)
+            # A value to which a task's writes refer is counted once, with the channel.
+            tasks = tables.stored_writes.scan(transaction, task_prefix)
             records += [data for _, data in tasks]
         for name in record.changed:
             version = record.channel_versions.get(name)

@@ -109,12 +109,12 @@ class Tables:
         self.checkpoints: Table = table(b"checkpoints")
         self.values: Table = table(b"values")
         self.deltas: Table = table(b"deltas")
-        self._stored_writes: Table = table(b"writes")
+        self.stored_writes: Table = table(b"writes")
         """The table ``writes``, whose readers get payloads with references."""
-        self.writes: Table = self._stored_writes
+        self.writes: Table = self.stored_writes
         """The table ``writes``, whose readers get the values in place of references."""
         if self.shares_values:
-            self.writes = self._stored_writes.with_resolver(self._resolved)
+            self.writes = self.stored_writes.with_resolver(self._resolved)
         self.of_namespace: tuple[Table, ...] = (
             self.checkpoints,
             self.values,
@@ -637,7 +637,7 @@ class Tables:
         if not self.shares_values:
             return
         pending = checkpoint_key(prefix, checkpoint_id)
-        payloads = self._stored_writes.scan(transaction, pending)
+        payloads = self.stored_writes.scan(transaction, pending)
         keys = [key for key, payload in payloads if has_references(payload)]
         for key in keys:
             payload = self.writes.get(transaction, key)

@@ -65,6 +65,24 @@ def test_a_bound_in_bytes_counts_all_records_of_a_checkpoint(
         assert kept == steps(saver)
 
 
+@pytest.mark.parametrize(("spare", "kept"), [(0, [1, 0]), (-1, [1])])
+def test_a_bound_in_bytes_counts_a_value_that_a_task_has_written_once(
+    spare: int, kept: list[int], path: Path
+) -> None:
+    """As it is stored."""
+    text = "x" * 1_000
+    written = TaskWrites(id_of(0), "task", "path", (("text", text),))
+    with LMDBSaver(path) as saver:
+        saver.commit([Batch(address=T, checkpoint=step(0))])
+        saver.commit([Batch(T, (written,), step(1, {"text": text}))])
+    size = sum(map(len, records_in(path)))
+    assert 1_000 < size < 2_000
+
+    with LMDBSaver(path) as saver:
+        saver.sweep(Retention(max_bytes=size + spare))
+        assert kept == steps(saver)
+
+
 def test_a_bound_in_seconds_keeps_what_is_younger(path: Path) -> None:
     """And drops what is older, except for the newest."""
     ages, now = (7_200, 3_700, 3_500, 60), time.time_ns()
