@@ -64,6 +64,10 @@ _TICK = 50_000_000
 """The time, in nanoseconds, within which two commits may leave the file with the same
 modification time.
 """
+_LEAST_GROWTH = 1 << 20
+"""The least number of bytes by which the file grows between two searches for killed
+readers.
+"""
 _LARGEST_DOUBLED = 1 << 36
 """The greatest size, in bytes, of a map that doubles when it grows. A larger map grows
 by this number of bytes.
@@ -115,6 +119,8 @@ class Environment:
         self._data = os.path.join(path, errors.DATA)
         self._lmdb: Any = None
         self._inode = 0
+        self._check_readers_at = 0
+        """The size of the file, in bytes, at which to look for killed readers again."""
         self._gate = SharedExclusiveLock()
         self.commits: CommitQueue = CommitQueue(path, self._commit, self._locked)
         self.exclusively: Callable[[float], AbstractContextManager[None]] = (
@@ -208,10 +214,27 @@ class Environment:
                 with suppress(OSError):
                     if os.path.getsize(self._data) < used:
                         os.truncate(self._data, used)
+                if used > self._check_readers_at:
+                    self._free_pages_of_killed_readers(environment, used)
                 return results
         if not self._has_landed(number):
             raise errors.of_commit(failure, self.path) from failure
         return results
+
+    def _free_pages_of_killed_readers(self, environment: Any, size: int) -> None:
+        """Remove the processes that were killed from LMDB's table of readers.
+
+        LMDB reuses no page that was freed since a process in that table began to read.
+
+        Args:
+            environment: LMDB's environment.
+            size: The size of the file, in bytes. This is done again when the file has
+                grown by a quarter.
+        """
+        # The commit has succeeded, so an error must not make the caller repeat it.
+        with suppress(lmdb.Error):
+            environment.reader_check()
+        self._check_readers_at = size + max(size // 4, _LEAST_GROWTH)
 
     def _lost_file(self) -> StoreError:
         """Return the error for an open file that was deleted or replaced by another
@@ -293,7 +316,8 @@ class Environment:
             self._lmdb = self._open_lmdb()
             self._inode = os.stat(self._data).st_ino
             if self._registers:
-                self._lmdb.reader_check()
+                size = os.path.getsize(self._data)
+                self._free_pages_of_killed_readers(self._lmdb, size)
             for name in TABLE_NAMES:
                 self.databases[name] = self._lmdb.open_db(name, create=False)
         except lmdb.Error as error:

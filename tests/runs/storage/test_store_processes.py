@@ -207,6 +207,28 @@ def test_two_processes_may_close_in_any_order(path, first):
     assert newest(path) == (1 if first == "parent" else 2)
 
 
+def test_a_store_does_not_grow_because_a_reader_was_killed(path):
+    """Though no other process opens the store after that."""
+    code = """
+        saver = LMDBSaver(path, readonly=True)
+        saver._read(lambda transaction: (print("reads", flush=True), time.sleep(60)))
+    """
+
+    def overwrite(saver):
+        for _ in range(100):
+            saver.change_rate("name", lambda _: (os.urandom(100_000), None))
+        return saver.size()
+
+    with LMDBSaver(path) as saver:
+        before = overwrite(saver)
+        reader = start(code, path)
+        assert "reads" == wait_for_line(reader)
+        reader.kill()
+        reader.communicate()
+
+        assert overwrite(saver) < before + (3 << 20)
+
+
 def test_readers_that_died_are_cleared_away(path):
     code = """
         import contextlib, lmdb
