@@ -94,9 +94,7 @@ def plan_call(
     task = call_task(caller, call, step, task_id, record)
     same = running.get(task_id)
     if same is not None:
-        assert same.origin is not None
-        same.origin.waiting.append(call)
-        body.sequence.open_tasks[call.reply] = same
+        _wait_for(same, body, call)
         return None
     assert task.origin is not None
     if task.origin.depth > DEEPEST:
@@ -108,6 +106,13 @@ def plan_call(
     body.running += 1
     body.sequence.open_tasks[call.reply] = task
     return task
+
+
+def _wait_for(task: Task, body: BodyCalls, call: Call) -> None:
+    """Let *call* of *body* wait for *task*, which an equal call has started."""
+    assert task.origin is not None
+    task.origin.waiting.append(call)
+    body.sequence.open_tasks[call.reply] = task
 
 
 def identify_call(

@@ -272,7 +272,7 @@ class Superstep:
                 answering.answer_from_pending(run, task)
         starts = run.flush()
         if shares_results:
-            self._lookups = {task.id: task for task in due}
+            self._lookups = self.open_tasks.copy()
             return self._look_up(starts, 0)
         if due:
             starts.append(effects.Submit(due, self.step))

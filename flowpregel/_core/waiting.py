@@ -13,12 +13,10 @@ class WaitingTasks(dict[str, int]):
     (monotonic nanoseconds).
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._heap: list[tuple[int, str]] = []
-        """The times and ids as a heap. Items of tasks that do not wait any more are
-        removed when they become the first.
-        """
+    _heap: list[tuple[int, str]]
+    """The times and ids as a heap. Items of tasks that do not wait any more are removed
+    when they become the first.
+    """
 
     @property
     def first_due_at(self) -> int:
@@ -31,6 +29,9 @@ class WaitingTasks(dict[str, int]):
 
     def add(self, task_id: str, due_at: int) -> None:
         """Let a task wait until *due_at*."""
+        if not self:
+            # If there is a heap, its items belong to tasks that do not wait any more.
+            self._heap = []
         self[task_id] = due_at
         heapq.heappush(self._heap, (due_at, task_id))
 
