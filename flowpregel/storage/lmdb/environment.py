@@ -205,31 +205,39 @@ class Environment:
             except lmdb.Error as error:
                 failure = error
             else:
-                # LMDB does not write pages at the end of the file that a transaction
-                # allocated and freed again, so the file is extended here. If it stayed
-                # too short, `files.check_files` would check every page of it. If it
-                # cannot be extended, the next process only takes longer to open it.
                 last_page = environment.info()["last_pgno"]
                 used = (last_page + 1) * environment.stat()["psize"]
                 with suppress(OSError):
-                    if os.path.getsize(self._data) < used:
-                        os.truncate(self._data, used)
-                if used > self._check_readers_at:
-                    self._free_pages_of_killed_readers(environment, used)
+                    size = os.path.getsize(self._data)
+                    if size < used or used > self._check_readers_at:
+                        self._complete_file(environment, used)
                 return results
         if not self._has_landed(number):
             raise errors.of_commit(failure, self.path) from failure
         return results
 
-    def _free_pages_of_killed_readers(self, environment: Any, size: int) -> None:
+    def _complete_file(self, environment: Any, size: int) -> None:
+        """Extend the file to *size* bytes after a commit, and remove killed readers
+        from LMDB's table if the file has grown by a quarter.
+        """
+        # LMDB does not write pages at the end of the file that a transaction allocated
+        # and freed again. If the file stayed too short, `files.check_files` would check
+        # every page of it. If it cannot be extended, the next process only takes longer
+        # to open it.
+        with suppress(OSError):
+            if os.path.getsize(self._data) < size:
+                os.truncate(self._data, size)
+        if size > self._check_readers_at:
+            self._remove_killed_readers(environment, size)
+
+    def _remove_killed_readers(self, environment: Any, size: int) -> None:
         """Remove the processes that were killed from LMDB's table of readers.
 
         LMDB reuses no page that was freed since a process in that table began to read.
 
         Args:
             environment: LMDB's environment.
-            size: The size of the file, in bytes. This is done again when the file has
-                grown by a quarter.
+            size: The size of the file, in bytes.
         """
         # The commit has succeeded, so an error must not make the caller repeat it.
         with suppress(lmdb.Error):
@@ -317,7 +325,7 @@ class Environment:
             self._inode = os.stat(self._data).st_ino
             if self._registers:
                 size = os.path.getsize(self._data)
-                self._free_pages_of_killed_readers(self._lmdb, size)
+                self._remove_killed_readers(self._lmdb, size)
             for name in TABLE_NAMES:
                 self.databases[name] = self._lmdb.open_db(name, create=False)
         except lmdb.Error as error:
