@@ -138,15 +138,22 @@ class RayPool(RemotePool):
         self._processes = SlotProcesses(
             self.loop.call_at,
             partial(touch_processes, touch_functions()),
+            lambda address: address in self._resources,
         )
 
     def machines(self) -> Mapping[str, int] | None:
         machines = {}
+        resources = {}
         for node in ray.nodes():
             cpus = int(node["Resources"].get("CPU", 0))
             if node["Alive"] and cpus:
                 machines[node["NodeID"]] = cpus
-                self._resources[node["NodeID"]] = node["Resources"]
+                resources[node["NodeID"]] = node["Resources"]
+        self._resources = resources
+        for address in list(self._actors):
+            # A node that Ray has given up never comes back with the same id.
+            if address not in resources:
+                self._actors.pop(address, None)
         return machines
 
     def can_grow(self) -> bool:
@@ -238,8 +245,8 @@ class RayPool(RemotePool):
         if begun.cancelled() or begun.exception() is not None:
             self.loop.call(self._lose_slots)
             return
-        for slot, address, gpus in begun.result():
-            self.loop.call(partial(self._processes.begin, slot, address))
+        for slot, address, gpus, process in begun.result():
+            self.loop.call(partial(self._processes.begin, slot, address, process))
             self.slot_begun(
                 slot,
                 address,
@@ -376,7 +383,7 @@ def touch_processes(
     functions: Sequence[Any],
     address: str,
     number: int,
-) -> list[Future[Any]]:
+) -> list[Future[int]]:
     """Use idle processes on a machine for a moment, so that Ray does not end them.
 
     Args:
@@ -385,7 +392,8 @@ def touch_processes(
         number: The number of processes.
 
     Returns:
-        The futures of the Ray tasks in these processes. They take no CPU.
+        The futures of the Ray tasks in these processes. They take no CPU, and return
+        the ids of the processes.
     """
     options = {
         "name": "flowpregel-touch",

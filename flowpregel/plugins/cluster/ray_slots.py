@@ -7,6 +7,7 @@ Ray sends this code by value. So the processes import Ray, but not flowpregel.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Sequence
 from typing import Any, Final
@@ -24,7 +25,7 @@ class RaySlots:
     """
 
     def __init__(self) -> None:
-        self._begun: list[tuple[int, str, Sequence[str]]] = []
+        self._begun: list[tuple[int, str, Sequence[str], int]] = []
         self._has_begun = asyncio.Event()
         self._ends: dict[int, asyncio.Event] = {}
 
@@ -33,10 +34,18 @@ class RaySlots:
         slot: int,
         address: str,
         gpus: Sequence[str],
+        process: int,
     ) -> None:
-        """Record that *slot* has begun, and return when the coordinator releases it."""
+        """Record that *slot* has begun, and return when the coordinator releases it.
+
+        Args:
+            slot: The number of the slot.
+            address: The address of the machine on which it has begun.
+            gpus: The names of the GPUs that Ray has given the slot.
+            process: The id of the process in which the slot runs.
+        """
         end = self._ends.setdefault(slot, asyncio.Event())
-        self._begun.append((slot, address, gpus))
+        self._begun.append((slot, address, gpus, process))
         self._has_begun.set()
         await end.wait()
         self._ends.pop(slot, None)
@@ -54,9 +63,10 @@ class RaySlots:
         loop = asyncio.get_running_loop()
         loop.call_later(_FORGET_AFTER, self._ends.pop, slot, None)
 
-    async def begun(self) -> list[tuple[int, str, Sequence[str]]]:
+    async def begun(self) -> list[tuple[int, str, Sequence[str], int]]:
         """Return the slots that have begun since the last call, with the addresses of
-        their machines and the names of their GPUs, as soon as there are some.
+        their machines, the names of their GPUs and the ids of their processes, as soon
+        as there are some.
         """
         await self._has_begun.wait()
         self._has_begun.clear()
@@ -77,9 +87,12 @@ def occupy_resources(
     gpus = context.get_accelerator_ids()["GPU"]
     # `ray.get` is not used, because it would lend the CPU to other Ray tasks while it
     # waits.
-    keeper.hold.remote(slot, address, gpus).future().result()
+    keeper.hold.remote(slot, address, gpus, os.getpid()).future().result()
 
 
-def occupy_process(seconds: float) -> None:
-    """Occupy the process of this Ray task, but no CPU of Ray's, for some seconds."""
+def occupy_process(seconds: float) -> int:
+    """Occupy the process of this Ray task, but no CPU of Ray's, for some seconds, and
+    return the id of the process.
+    """
     time.sleep(seconds)
+    return os.getpid()

@@ -9,11 +9,10 @@ process, and the CPU, which is reserved already, would be idle for as long as a 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
 TOUCH_EVERY: Final = 0.5
 """Seconds between two touches (tasks that do nothing) of a process. Ray ends a process
@@ -23,39 +22,66 @@ MOST_KEPT: Final = 4
 """The maximum number of processes that are kept on a machine. Each of them takes about
 60 MB of memory.
 """
+MOST_TOUCHED: Final = 100
+"""The maximum number of processes that are kept on all machines together. Each touch is
+a task for Ray's schedulers.
+"""
 
 
 @dataclass(slots=True)
 class _Machine:
     """The processes of this program's slots on one machine."""
 
-    process_count: int = 0
-    """The number of processes to keep: the greatest number of slots that this program
-    has had on the machine at once, or `MOST_KEPT` if that is less.
-    """
-    touches: Sequence[Future[Any]] = ()
+    running: dict[int, int] = field(default_factory=dict)
+    """The ids of the processes in which slots run now, by the number of the slot."""
+    used: set[int] = field(default_factory=set)
+    """The ids of the processes in which slots have run since the last touches."""
+    touches: Sequence[Future[int]] = ()
     """The futures of the last touches: tasks that do nothing, so that Ray does not end
-    the processes.
+    the processes. Each returns the id of the process in which it ran.
     """
+
+    def idle_count(self) -> int:
+        """Return the number of idle processes to keep.
+
+        Raises:
+            Exception: A touch has failed.
+        """
+        # A process that has neither had a slot nor a touch was ended by Ray. If it was
+        # counted, the next touches would start a process in its place each time.
+        processes = self.used.union(touch.result() for touch in self.touches)
+        # The processes in which slots run now are not idle. So Ray does not end them,
+        # and they need no task that touches them.
+        idle = len(processes.difference(self.running.values()))
+        return max(0, min(idle, MOST_KEPT - len(self.running)))
 
 
 class SlotProcesses:
-    """Keeps the processes in which slots of this program have run on each machine.
+    """Keeps idle processes for the next slots of this program on each machine on which
+    it has had a slot.
 
-    Its methods are called on the I/O thread of the pool.
+    At most `MOST_KEPT` processes are kept on each machine. If there are more than
+    `MOST_TOUCHED` on all machines, only those on the machines are kept where slots have
+    begun last.
+
+    The methods are called on the I/O thread of the pool.
 
     Args:
         call_at: A function that calls another one on that thread, at a time in
             monotonic seconds.
         touch: A function that runs some tasks at the same time on the machine with an
-            address, without a CPU, and returns their futures. Ray runs each task in an
-            idle process of this program, or starts a process.
+            address, without a CPU, and returns the futures of the ids of their
+            processes. Ray runs each task in an idle process of this program, or starts
+            a process.
+        is_listed: A function that returns True if the cluster still has the machine
+            with an address.
 
     Example:
         >>> timers = []
         >>> processes = SlotProcesses(
         ...     call_at=lambda due, action: timers.append(action),
         ...     touch=lambda address, number: [],
+        ...     is_listed=lambda address: True,
         ... )
         >>> processes.request(1)
         >>> len(timers)
@@ -65,48 +91,51 @@ class SlotProcesses:
     def __init__(
         self,
         call_at: Callable[[float, Callable[[], object]], object],
-        touch: Callable[[str, int], Sequence[Future[Any]]],
+        touch: Callable[[str, int], Sequence[Future[int]]],
+        is_listed: Callable[[str], bool],
     ) -> None:
         self._call_at = call_at
         self._touch = touch
-        self._slots: dict[int, str] = {}
-        """The address of the machine of each slot, or an empty string while the slot
-        waits for a CPU, by the number of the slot.
-        """
-        self._counts: Counter[str] = Counter()
-        """The number of slots with each address in `_slots`."""
+        self._is_listed = is_listed
+        self._waiting: set[int] = set()
+        """The numbers of the slots that wait for a CPU."""
         self._machines: dict[str, _Machine] = {}
-        """The machines on which slots have begun, by address."""
+        """The machines on which slots have begun, by address. The machine on which a
+        slot began last is at the end.
+        """
+        self._addresses: dict[int, str] = {}
+        """The address of the machine of each slot that has begun, by the number of the
+        slot.
+        """
         self._has_timer = False
         """True if a timer is set for the next touches."""
 
     def request(self, slot: int) -> None:
         """Note that *slot* waits for a CPU."""
-        self._set_address(slot, "")
+        self._waiting.add(slot)
         if not self._has_timer:
             self._set_timer()
 
-    def begin(self, slot: int, address: str) -> None:
-        """Note that *slot* has begun on the machine at *address*."""
-        if slot not in self._slots:
+    def begin(self, slot: int, address: str, process: int) -> None:
+        """Note that *slot* has begun on the machine at *address*, in the process with
+        the id *process*.
+        """
+        if slot not in self._waiting:
             return
-        self._set_address(slot, address)
-        machine = self._machines.setdefault(address, _Machine())
-        most = max(machine.process_count, self._counts[address])
-        machine.process_count = min(MOST_KEPT, most)
+        self._waiting.remove(slot)
+        self._addresses[slot] = address
+        machine = self._machines.pop(address, None) or _Machine()
+        self._machines[address] = machine
+        machine.running[slot] = process
+        machine.used.add(process)
 
     def end(self, slot: int) -> None:
         """Note that *slot* has ended or was withdrawn."""
-        self._set_address(slot, None)
-
-    def _set_address(self, slot: int, address: str | None) -> None:
-        """Change the address of *slot*. None removes the slot."""
-        last = self._slots.pop(slot, None)
-        if last is not None:
-            self._counts[last] -= 1
-        if address is not None:
-            self._slots[slot] = address
-            self._counts[address] += 1
+        self._waiting.discard(slot)
+        address = self._addresses.pop(slot, "")
+        machine = self._machines.get(address)
+        if machine is not None:
+            machine.running.pop(slot, None)
 
     def _set_timer(self) -> None:
         due = time.monotonic() + TOUCH_EVERY
@@ -118,22 +147,34 @@ class SlotProcesses:
         waits.
         """
         self._has_timer = False
-        if not self._counts[""]:
+        if not self._waiting:
             return
-        for address, machine in list(self._machines.items()):
-            # The processes in which slots run now are not idle. So Ray does not end
-            # them, and they need no task that touches them.
-            idle = machine.process_count - self._counts[address]
-            if idle > 0 and all(touch.done() for touch in machine.touches):
-                self._touch_on(address, idle)
+        remaining = MOST_TOUCHED
+        for address, machine in reversed(list(self._machines.items())):
+            if not self._is_listed(address):
+                del self._machines[address]
+            elif all(touch.done() for touch in machine.touches):
+                remaining -= self._touch_on(address, remaining)
+            else:
+                remaining -= len(machine.touches)
         self._set_timer()
 
-    def _touch_on(self, address: str, idle: int) -> None:
-        """Run a touch in each of the *idle* processes on the machine at *address*."""
+    def _touch_on(self, address: str, most: int) -> int:
+        """Run a touch in each idle process on the machine at *address*.
+
+        Args:
+            address: The machine's address.
+            most: The maximum number of touches.
+
+        Returns:
+            The number of touches.
+        """
         machine = self._machines[address]
         try:
-            for last in machine.touches:
-                last.result()
-            machine.touches = self._touch(address, idle)
+            number = min(most, machine.idle_count())
+            machine.touches = self._touch(address, number) if number else ()
         except Exception:  # noqa: BLE001 - any error: the machine or Ray is not there
             del self._machines[address]
+            return 0
+        machine.used = set(machine.running.values())
+        return number

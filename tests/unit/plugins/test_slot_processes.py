@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flowpregel.plugins.cluster.slot_processes import SlotProcesses
+from flowpregel.plugins.cluster.slot_processes import MOST_TOUCHED, SlotProcesses
 
 
 class Engine:
@@ -17,6 +17,7 @@ class Engine:
     def __init__(self) -> None:
         self.actions: list[Callable[[], object]] = []
         self.touches: list[tuple[str, Future[Any]]] = []
+        self.lost: set[str] = set()
 
     def call_at(self, due: float, action: Callable[[], object]) -> None:
         """Note a timer."""
@@ -27,6 +28,18 @@ class Engine:
         futures: list[Future[Any]] = [Future() for _ in range(number)]
         self.touches += [(address, future) for future in futures]
         return futures
+
+    def is_listed(self, address: str) -> bool:
+        """Return False for the machines that have left."""
+        return address not in self.lost
+
+    def answer(self, *processes: int) -> None:
+        """End all touches, in the first of *processes* and so on. The last one has all
+        further touches.
+        """
+        touches = [future for _, future in self.touches if not future.done()]
+        for number, future in enumerate(touches):
+            future.set_result(processes[min(number, len(processes) - 1)])
 
     def expire(self) -> list[str]:
         """Let the timers expire, and return the machines that were touched."""
@@ -49,10 +62,10 @@ def processes(engine: Engine) -> SlotProcesses:
     """The processes of a program whose slots have run on two machines. A further slot
     waits.
     """
-    processes = SlotProcesses(engine.call_at, engine.touch)
+    processes = SlotProcesses(engine.call_at, engine.touch, engine.is_listed)
     for slot, address in enumerate(("first", "second")):
         processes.request(slot)
-        processes.begin(slot, address)
+        processes.begin(slot, address, 100)
         processes.end(slot)
     processes.request(2)
     return processes
@@ -65,9 +78,7 @@ def test_processes_are_touched_while_a_slot_waits(
     for _ in range(3):
         assert ["first", "second"] == sorted(engine.expire())
         assert 1 == len(engine.actions)
-        for _, future in engine.touches:
-            if not future.done():
-                future.set_result(None)
+        engine.answer(100)
 
     processes.end(2)
 
@@ -79,34 +90,64 @@ def test_a_process_that_has_a_slot_is_not_touched(
 ) -> None:
     """Ray would start another one."""
     processes.request(3)
-    processes.begin(3, "first")
+    processes.begin(3, "first", 100)
 
     assert ["second"] == engine.expire()
 
 
-def test_as_many_processes_are_kept_as_there_were_slots_at_once(
-    processes: SlotProcesses, engine: Engine
-) -> None:
-    """The next slots may begin at the same time, too. Four are enough: more would take
-    much memory.
-    """
-    for slot in range(10, 20):
+def begin_slots(processes: SlotProcesses, address: str, *ids: int) -> None:
+    """Run slots on a machine, one after the other, in the processes with *ids*."""
+    for slot, process in enumerate(ids, start=100):
         processes.request(slot)
-    for slot in (10, 11):
-        processes.begin(slot, "first")
-    for slot in (12, 13, 14, 15, 16):
-        processes.begin(slot, "second")
-    for slot in (10, 12, 13, 14, 15, 16):
+        processes.begin(slot, address, process)
         processes.end(slot)
 
-    assert ["first"] + 4 * ["second"] == sorted(engine.expire())
+
+def test_all_processes_are_kept_in_which_slots_have_run(
+    processes: SlotProcesses, engine: Engine
+) -> None:
+    """Although one slot began when another one had ended, because its process had to
+    start. Four are enough: more would take much memory.
+    """
+    begin_slots(processes, "first", 100, 101)
+    begin_slots(processes, "second", 100, 101, 102, 103, 104, 105)
+
+    assert 2 * ["first"] + 4 * ["second"] == sorted(engine.expire())
+
+
+def test_a_process_is_kept_while_a_slot_runs_in_another_one(
+    processes: SlotProcesses, engine: Engine
+) -> None:
+    """It is idle. When the slot has ended, there are two."""
+    begin_slots(processes, "first", 101)
+    processes.request(3)
+    processes.begin(3, "first", 100)
+
+    assert ["first", "second"] == sorted(engine.expire())
+    engine.answer(101)
+    processes.end(3)
+    assert ["first", "first"] == [each for each in engine.expire() if each == "first"]
+
+
+def test_a_process_that_ray_has_ended_is_not_replaced(
+    processes: SlotProcesses, engine: Engine
+) -> None:
+    """Both touches were in the same process. A touch for another one would start a
+    process each time.
+    """
+    begin_slots(processes, "first", 101)
+    assert ["first", "first", "second"] == sorted(engine.expire())
+
+    engine.answer(100)
+
+    assert ["first", "second"] == sorted(engine.expire())
 
 
 def test_a_program_whose_slots_all_run_touches_nothing(
     processes: SlotProcesses, engine: Engine
 ) -> None:
     """It would only take CPU time and memory of others."""
-    processes.begin(2, "first")
+    processes.begin(2, "first", 100)
 
     assert [] == engine.expire()
 
@@ -115,7 +156,7 @@ def test_touches_do_not_queue_up(processes: SlotProcesses, engine: Engine) -> No
     """A machine that is slow to answer gets the next touch when it has answered."""
     engine.expire()
     ((_, first),) = [entry for entry in engine.touches if entry[0] == "first"]
-    first.set_result(None)
+    first.set_result(100)
 
     assert ["first"] == engine.expire()
 
@@ -125,15 +166,40 @@ def test_a_lost_machine_is_forgotten(processes: SlotProcesses, engine: Engine) -
     engine.expire()
     for address, future in engine.touches:
         error = OSError("the machine is lost")
-        future.set_exception(error) if address == "first" else future.set_result(None)
+        future.set_exception(error) if address == "first" else future.set_result(100)
 
     assert ["second"] == engine.expire()
     assert [] == engine.expire()
 
     processes.request(3)
-    processes.begin(3, "first")
+    processes.begin(3, "first", 100)
     processes.end(3)
     assert ["first"] == engine.expire()
+
+
+def test_a_machine_that_has_left_the_cluster_is_not_touched(
+    processes: SlotProcesses, engine: Engine
+) -> None:
+    """Although its touches have not failed."""
+    engine.lost.add("first")
+
+    assert ["second"] == engine.expire()
+
+
+def test_the_processes_that_were_used_last_are_kept_on_a_large_cluster(
+    processes: SlotProcesses, engine: Engine
+) -> None:
+    """A touch is a task for Ray, and there may be thousands of machines."""
+    addresses = [f"machine {number}" for number in range(1000)]
+    for slot, address in enumerate([*addresses, "first", *addresses[:10]], start=10):
+        processes.request(slot)
+        processes.begin(slot, address, 100)
+        processes.end(slot)
+
+    touched = engine.expire()
+
+    assert MOST_TOUCHED == len(touched)
+    assert {*addresses[:10], "first", addresses[-1]} <= set(touched)
 
 
 def test_slots_still_wait_if_the_engine_cannot_be_reached(engine: Engine) -> None:
@@ -142,9 +208,9 @@ def test_slots_still_wait_if_the_engine_cannot_be_reached(engine: Engine) -> Non
     def fail(address: str, number: int) -> Any:
         raise OSError("Ray is not there")
 
-    processes = SlotProcesses(engine.call_at, fail)
+    processes = SlotProcesses(engine.call_at, fail, engine.is_listed)
     processes.request(1)
-    processes.begin(1, "first")
+    processes.begin(1, "first", 100)
     processes.end(1)
     processes.request(2)
 
