@@ -167,8 +167,11 @@ def _nested_options(
         **outer_options.metadata.get("parents", {}),
         outer_options.namespace: step.checkpoint_id,
     }
+    # A second attempt resumes where the first one was. If the graph has values that no
+    # checkpoint holds (`UntrackedValue`), it starts again, with those of its input.
+    is_repeated = task.attempt.number > 1 and not definition.program.untracked
     nested = Nested(
-        resuming=before is None and (step.resuming or task.attempt.number > 1),
+        resuming=before is None and (step.resuming or is_repeated),
         answers=step.answers,
         own_answers=task.attempt.answers,
         before=before,

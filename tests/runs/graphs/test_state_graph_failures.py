@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
+from flowpregel.channels import AnyValue, Topic, UntrackedValue
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import GraphDrained, NodeError, NodeTimeoutError
 from flowpregel.graph import START, StateGraph
@@ -325,3 +326,64 @@ def test_a_drained_run_stops_at_a_barrier_and_can_go_on(
 
     assert ("last",) == app.get_state(thread_id="1").next
     assert {"items": ["drained", "last"]} == drive.invoke(app, None, thread_id="1")
+
+
+class Connected(TypedDict, total=False):
+    """A state with a value that no checkpoint holds."""
+
+    connection: Annotated[str, UntrackedValue]
+    items: Annotated[list[Any], operator.add]
+
+
+def test_a_nested_graph_that_is_tried_again_has_its_untracked_values(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
+    """It starts again: no checkpoint holds what its second attempt needs to resume."""
+
+    def query(state: Connected) -> Connected:
+        seen.append(state.get("connection"))
+        if len(seen) == 1:
+            raise ConnectionError
+        return {"items": ["ok"]}
+
+    seen: list[Any] = []
+    inner = StateGraph(Connected).add_node(query).add_edge(START, "query")
+    builder = StateGraph(Connected)
+    graph = inner.compile(executor="inline")
+    builder.add_node("inner", graph, retry_policy=AT_ONCE).add_edge(START, "inner")
+    app = builder.compile(saver, executor="inline")
+    state = {"connection": "open", "items": []}
+
+    assert ["ok"] == drive.invoke(app, state, thread_id="1")["items"]
+    assert ["open", "open"] == seen
+
+
+class Fleeting(TypedDict, total=False):
+    """A state whose values last for one superstep."""
+
+    topic: Annotated[list[str], Topic(str)]
+    latest: Annotated[str, AnyValue]
+
+
+def test_a_state_shows_what_finished_before_a_failure(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
+    """Also what lasts for one superstep: it is what the failed node's writes join."""
+
+    def write(state: Fleeting) -> Fleeting:
+        return {"topic": "written", "latest": "written"}  # type: ignore[typeddict-item]
+
+    def fail(state: Fleeting) -> Fleeting:
+        raise ConnectionError
+
+    # Inline, the nodes of a superstep run in the order of their names.
+    builder = StateGraph(Fleeting).add_node("a", write).add_node("b", fail)
+    builder.add_edge(START, "a").add_edge(START, "b")
+    app = builder.compile(saver, executor="inline")
+
+    with pytest.raises(ConnectionError):
+        drive.invoke(app, {}, thread_id="1")
+
+    state = app.get_state(thread_id="1")
+    assert ("b",) == state.next
+    assert {"topic": ["written"], "latest": "written"} == state.values
