@@ -25,9 +25,9 @@ from langchain_core.outputs import ChatGenerationChunk, LLMResult
 from langchain_core.runnables import Runnable, RunnableLambda
 from langchain_core.runnables.config import get_async_callback_manager_for_config
 
+from flowpregel._core.commands import Interrupt
 from flowpregel._core.program import names
 from flowpregel.errors import GraphInterrupt
-from flowpregel.types import Interrupt
 
 _MODES: Final = ("debug", "messages", "values")
 """The stream modes from which the events are made."""
