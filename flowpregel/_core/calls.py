@@ -94,7 +94,7 @@ def plan_call(
     task = call_task(caller, call, step, task_id, record)
     same = running.get(task_id)
     if same is not None:
-        _wait_for(same, body, call)
+        _wait_for_equal(same, body, call)
         return None
     assert task.origin is not None
     if task.origin.depth > DEEPEST:
@@ -108,7 +108,7 @@ def plan_call(
     return task
 
 
-def _wait_for(task: Task, body: BodyCalls, call: Call) -> None:
+def _wait_for_equal(task: Task, body: BodyCalls, call: Call) -> None:
     """Let *call* of *body* wait for *task*, which an equal call has started."""
     assert task.origin is not None
     task.origin.waiting.append(call)

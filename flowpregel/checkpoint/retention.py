@@ -7,7 +7,7 @@ A deletion keeps every value and delta that a remaining checkpoint needs.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -241,12 +241,11 @@ def forget_checkpoints(
     gone = remaining.keys() & gone
     if not gone:
         return 0
-    parents = {remaining.pop(identifier).parent_id for identifier in gone}
+    parents = _parents_of(remaining.pop(identifier) for identifier in gone)
     for parent_id in parents - gone:
-        # Writes may also belong to a parent that was deleted before they were stored,
-        # while the tasks that made them were running.
-        if parent_id is not None:
-            tables.resolve_writes(transaction, namespace.prefix, parent_id)
+        # The parent itself may have been deleted before: its writes are stored without
+        # it if its tasks were running at that time.
+        tables.resolve_writes(transaction, namespace.prefix, parent_id)
     for identifier in gone:
         key = layout.checkpoint_key(namespace.prefix, identifier)
         _drop_checkpoint(tables, transaction, key)
@@ -262,6 +261,11 @@ def forget_checkpoints(
     namespace = namespace._replace(newest=newest, checkpoints=count, swept=count)
     tables.put_namespace(transaction, namespace)
     return len(gone)
+
+
+def _parents_of(records: Iterable[CheckpointRecord]) -> set[str]:
+    """Return the ids of the parents of checkpoints."""
+    return {record.parent_id for record in records if record.parent_id is not None}
 
 
 def _drop_checkpoint(tables: Tables, transaction: Any, key: bytes) -> None:

@@ -136,12 +136,8 @@ def options_of(
         **definition.run_options,
     }
     for name in keywords.keys() & OPTION_NAMES:
-        value = keywords[name]
-        if name in BREAKPOINT_OPTIONS and not value:
-            # As in LangGraph, no names are the breakpoints of the graph.
-            continue
-        if value is not None or name == "on_code_change":
-            options[name] = value
+        if _sets_option(name, keywords[name]):
+            options[name] = keywords[name]
     check_choices(options)
     _check_modes(options)
     for name in BREAKPOINT_OPTIONS:
@@ -151,6 +147,16 @@ def options_of(
         if options.get(name) is not None:
             options[name] = _in_seconds(name, options[name])
     return InvocationOptions(**options)
+
+
+def _sets_option(name: str, value: Any) -> bool:
+    """Return whether the keyword *name* with this value sets an option, and does not
+    stand for the default.
+    """
+    if name in BREAKPOINT_OPTIONS:
+        # As in LangGraph, an empty list leaves the breakpoints of the graph in place.
+        return bool(value)
+    return value is not None or name == "on_code_change"
 
 
 def _in_seconds(

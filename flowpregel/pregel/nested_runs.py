@@ -167,11 +167,8 @@ def _nested_options(
         **outer_options.metadata.get("parents", {}),
         outer_options.namespace: step.checkpoint_id,
     }
-    # A second attempt resumes where the first one was. If the graph has values that no
-    # checkpoint holds (`UntrackedValue`), it starts again, with those of its input.
-    is_repeated = task.attempt.number > 1 and not definition.program.untracked
     nested = Nested(
-        resuming=before is None and (step.resuming or is_repeated),
+        resuming=before is None and _is_resumed(definition, task, step),
         answers=step.answers,
         own_answers=task.attempt.answers,
         before=before,
@@ -193,6 +190,18 @@ def _nested_options(
         now=now(),
         nested=nested,
     )
+
+
+def _is_resumed(definition: GraphDefinition, task: Task, step: StepContext) -> bool:
+    """Return whether the nested run of *task* resumes where it stopped, because the
+    outer run resumes, or because an earlier attempt of the task failed.
+
+    If the graph has values that no checkpoint holds (`UntrackedValue`), an attempt
+    starts from the input of the task, which sets them again.
+    """
+    if step.resuming:
+        return True
+    return task.attempt.number > 1 and not definition.program.untracked
 
 
 def _task_labels(

@@ -238,35 +238,41 @@ class RunEvents:
             parent: The callbacks of the graph's run.
             event: An item of the mode ``debug``.
         """
-        task = event["payload"]
         if event["type"] == "task":
-            step = event["step"]
-            manager = parent.get_child(f"graph:step:{step}")
-            metadata = {
-                "langgraph_step": step,
-                "langgraph_node": task["name"],
-                "langgraph_triggers": task["triggers"],
-            }
-            manager.add_metadata(metadata)
-            self._tasks[task["id"]] = await manager.on_chain_start(
-                None, task["input"], name=task["name"]
-            )
+            await self._start_task(parent, event["step"], event["payload"])
         elif event["type"] == "task_result":
-            run = self._tasks.pop(task["id"], None)
-            if run is None:
-                return
-            error = task["error"]
-            if task["interrupts"]:
-                # A task that asks has not ended: LangChain has no event for that.
-                error = GraphInterrupt(
-                    tuple(Interrupt(**question) for question in task["interrupts"])
-                )
-            if error is not None:
-                await run.on_chain_error(error)
-                return
-            await self._end_models(run)
-            await _tap(run, task["result"])
-            await run.on_chain_end(task["result"])
+            await self._end_task(event["payload"])
+
+    async def _start_task(self, parent: Any, step: int, task: dict[str, Any]) -> None:
+        """Call the callbacks for the start of a task in the superstep *step*."""
+        manager = parent.get_child(f"graph:step:{step}")
+        metadata = {
+            "langgraph_step": step,
+            "langgraph_node": task["name"],
+            "langgraph_triggers": task["triggers"],
+        }
+        manager.add_metadata(metadata)
+        self._tasks[task["id"]] = await manager.on_chain_start(
+            None, task["input"], name=task["name"]
+        )
+
+    async def _end_task(self, task: dict[str, Any]) -> None:
+        """Call the callbacks for the end of a task, or for its error. A task that asks
+        has not ended, and LangChain has no event for that: it gets a `GraphInterrupt`.
+        """
+        run = self._tasks.pop(task["id"], None)
+        if run is None:
+            return
+        error = task["error"]
+        if task["interrupts"]:
+            questions = tuple(Interrupt(**question) for question in task["interrupts"])
+            error = GraphInterrupt(questions)
+        if error is not None:
+            await run.on_chain_error(error)
+            return
+        await self._end_models(run)
+        await _tap(run, task["result"])
+        await run.on_chain_end(task["result"])
 
     async def _add_message(
         self,

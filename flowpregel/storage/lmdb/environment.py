@@ -120,7 +120,9 @@ class Environment:
         self._lmdb: Any = None
         self._inode = 0
         self._check_readers_at = 0
-        """The size of the file, in bytes, at which to look for killed readers again."""
+        """The size of the file, in bytes, at which the entries of readers that were
+        killed are removed again.
+        """
         self._gate = SharedExclusiveLock()
         self.commits: CommitQueue = CommitQueue(path, self._commit, self._locked)
         self.exclusively: Callable[[float], AbstractContextManager[None]] = (
