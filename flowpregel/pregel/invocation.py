@@ -84,6 +84,7 @@ class InvocationOptions:
 
 OPTION_NAMES: Final = frozenset(field.name for field in fields(InvocationOptions))
 BREAKPOINT_OPTIONS: Final = ("interrupt_before", "interrupt_after")
+"""The options that name nodes at which a run stops."""
 WHOLE_OUTPUT: Final = (None, "values")
 """The values of ``stream_mode`` with which `Pregel.invoke` returns the output of the
 run. With any other mode it returns a list of the stream's items.
@@ -125,7 +126,7 @@ def options_of(
     output_keys: Any = definition.output_channels
     if streams:
         output_keys = definition.stream_channels_asis
-    options: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "stream_mode": definition.stream_mode,
         "output_keys": output_keys,
         "interrupt_before": definition.interrupt_before_nodes,
@@ -135,28 +136,22 @@ def options_of(
         "check_mutations": os.environ.get(MUTATIONS_VARIABLE) == "1",
         **definition.run_options,
     }
+    options = dict(defaults)
     for name in keywords.keys() & OPTION_NAMES:
-        if _sets_option(name, keywords[name]):
-            options[name] = keywords[name]
+        value = keywords[name]
+        if value is not None or name == "on_code_change":
+            options[name] = value
     check_choices(options)
     _check_modes(options)
     for name in BREAKPOINT_OPTIONS:
-        options[name] = _breakpoints_of(definition, name, options[name])
+        # As in LangGraph, an empty list leaves the breakpoints of the graph in place.
+        nodes = keywords.get(name) or defaults[name]
+        options[name] = _breakpoints_of(definition, name, nodes)
     _check_output_keys(options, definition)
     for name in ("stop_after", "stop_grace"):
         if options.get(name) is not None:
             options[name] = _in_seconds(name, options[name])
     return InvocationOptions(**options)
-
-
-def _sets_option(name: str, value: Any) -> bool:
-    """Return whether the keyword *name* with this value sets an option, and does not
-    stand for the default.
-    """
-    if name in BREAKPOINT_OPTIONS:
-        # As in LangGraph, an empty list leaves the breakpoints of the graph in place.
-        return bool(value)
-    return value is not None or name == "on_code_change"
 
 
 def _in_seconds(
