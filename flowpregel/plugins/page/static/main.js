@@ -4,8 +4,8 @@ import { compareHash, showCompare } from "./compare.js";
 import { fill, h } from "./dom.js";
 import { offerNotices } from "./notify.js";
 import { placeOf, runHash, setPlace } from "./place.js";
-import { comparison, isReport, load } from "./source.js";
-import { setRestartLine } from "./stream.js";
+import { comparison, ConnectionLost, isReport, load } from "./source.js";
+import { follow, setRestartLine } from "./stream.js";
 import { showRun } from "./run.js";
 import { showRuns } from "./runs.js";
 import { showStart } from "./start.js";
@@ -49,25 +49,37 @@ function storeSwitch(stores, current) {
     h("a", { key: name, href: at ? `${root}stores/${name}/#/` : `${root}#/`, "aria-current": name === current ? "page" : null }, name))));
 }
 
+async function begin() {
+  const { store, actions, runs, restart, stores, name } = await load("runs");
+  document.body.classList.toggle("actions", Boolean(actions));
+  fill(document.getElementById("store"), stores?.length > 1 ? storeSwitch(stores, name) : store);
+  if (isReport) {
+    route(comparison ? compareHash({ a: comparison.a.run, b: comparison.b.run }) : runHash(runs[0].thread_id));
+    return;
+  }
+  setRestartLine(restart);
+  offerNotices();
+  window.addEventListener("hashchange", () => route());
+  route();
+}
+
 async function start() {
-  // The secret is in a cookie from now on, and has no business in an address.
-  if (!isReport && location.search) history.replaceState(null, "", location.pathname + location.hash);
-  document.addEventListener("click", onLink);
   try {
-    const { store, actions, runs, restart, stores, name } = await load("runs");
-    document.body.classList.toggle("actions", Boolean(actions));
-    fill(document.getElementById("store"), stores?.length > 1 ? storeSwitch(stores, name) : store);
-    if (isReport) {
-      route(comparison ? compareHash({ a: comparison.a.run, b: comparison.b.run }) : runHash(runs[0].thread_id));
-      return;
-    }
-    setRestartLine(restart);
-    offerNotices();
-    window.addEventListener("hashchange", () => route());
-    route();
+    await begin();
   } catch (error) {
-    fill(main, h("p", { class: "problem", role: "alert" }, String(error.message ?? error)));
+    if (error instanceof ConnectionLost) {
+      // The news show the banner. The first news that come from the store begin the page.
+      const stop = follow(null, () => {
+        stop();
+        start();
+      });
+    } else {
+      fill(main, h("p", { class: "problem", role: "alert" }, String(error.message ?? error)));
+    }
   }
 }
 
+// The secret is in a cookie from now on, and has no business in an address.
+if (!isReport && location.search) history.replaceState(null, "", location.pathname + location.hash);
+document.addEventListener("click", onLink);
 start();

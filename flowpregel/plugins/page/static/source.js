@@ -10,7 +10,10 @@ export const isReport = answers !== null;
 export const comparison = answers?.["compare:"]; // of a report that has two runs
 export const reportCalls = answers?.["calls:"];
 
-// The server cannot be reached: the banner says so, and what to do.
+// The status of an answer if the store has not answered the server within the time limit.
+const STALLED = 503;
+
+// The server cannot be reached, or the store does not answer: the banner says so, and what to do.
 export class ConnectionLost extends Error {}
 
 // A network that changes aborts local requests too: what only reads is asked again.
@@ -34,6 +37,7 @@ export async function load(path, query = {}) {
   }
   const response = await read(`api/${path}?${new URLSearchParams(query)}`);
   const answer = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
+  if (response.status === STALLED) throw new ConnectionLost(answer.error);
   if (!response.ok) throw new Error(answer.error);
   return answer;
 }
