@@ -34,7 +34,7 @@ from flowpregel.checkpoint.layout import (
 )
 from flowpregel.checkpoint.tables import Tables
 from flowpregel.checkpoint.value_references import LONGEST_INLINE
-from flowpregel.errors import ConfigurationError, StoreError
+from flowpregel.errors import ConfigurationError
 
 FEWEST = 32
 """The least number of channels and nodes for which a keyframe is written. A checkpoint
@@ -192,21 +192,11 @@ def _parent(
     """Return the parent checkpoint in its stored form, and its channels.
 
     If there is no parent, they are None and `NO_CHANNELS`.
-
-    Raises:
-        StoreError: The namespace was deleted while its run was under way.
     """
     if parent_id is None:
         return None, NO_CHANNELS
     record = tables.stored_checkpoint(transaction, namespace, parent_id)
     if record is None:
-        # A run holds a lease, so its namespace has a fence. It passes only the channels
-        # that changed since the parent, so the others would be missing from now on.
-        if namespace.fence > 0 and namespace.newest is None:
-            raise StoreError(
-                f"thread {namespace.thread_id!r} was deleted while its run was under "
-                "way, so the run cannot be stored any more. Start it again"
-            )
         return None, NO_CHANNELS
     if record.keyframe is None:
         return record, ChannelStates(record, None, {}, {})
