@@ -205,7 +205,10 @@ class Superstep:
         """
         run = self.run
         for task in ending_tasks(self.tasks):
-            self._settle_body(task)
+            # The first of these ends the superstep. That withdraws the waiting calls of
+            # the others, whose bodies are then settled already.
+            if task.id in self.open_tasks:
+                self._settle_body(task)
         # If there is an ending error, the run would have ended with it if the open
         # tasks had ended.
         error = self.ending_error() or took_too_long(run, self.open_tasks.values())

@@ -168,7 +168,7 @@ def _nested_options(
         outer_options.namespace: step.checkpoint_id,
     }
     nested = Nested(
-        resuming=before is None and _is_resumed(definition, task, step),
+        resuming=before is None and (step.resuming or task.attempt.number > 1),
         answers=step.answers,
         own_answers=task.attempt.answers,
         before=before,
@@ -190,18 +190,6 @@ def _nested_options(
         now=now(),
         nested=nested,
     )
-
-
-def _is_resumed(definition: GraphDefinition, task: Task, step: StepContext) -> bool:
-    """Return whether the nested run of *task* resumes where it stopped, because the
-    outer run resumes, or because an earlier attempt of the task failed.
-
-    If the graph has values that no checkpoint holds (`UntrackedValue`), an attempt
-    starts from the input of the task, which sets them again.
-    """
-    if step.resuming:
-        return True
-    return task.attempt.number > 1 and not definition.program.untracked
 
 
 def _task_labels(

@@ -175,6 +175,8 @@ class RunEvents:
         self._run: Any = None
         self._tasks: dict[str, Any] = {}
         """The callbacks of each running task, by task id."""
+        self._nested: set[str] = set()
+        """The ids of the tasks that run a nested graph."""
         self._models: dict[str, ModelEvents] = {}
         """The events of each answer that is being streamed, by message id."""
         self._output: Any = None
@@ -188,9 +190,11 @@ class RunEvents:
     async def end(self) -> None:
         """Call the callbacks for the end of the run."""
         await self._end_models()
-        for task in reversed(self._tasks.values()):
-            # The graph of the task is at a breakpoint, so the task has not ended.
-            await task.on_chain_error(GraphInterrupt())
+        for task_id, task in reversed(self._tasks.items()):
+            # A task that is still open did not run, because its result was stored, or
+            # its graph has stopped at a breakpoint.
+            if task_id in self._nested:
+                await task.on_chain_error(GraphInterrupt())
         await self._run.on_chain_end(self._output)
 
     async def fail(self, error: BaseException) -> None:
@@ -214,6 +218,7 @@ class RunEvents:
             parent = self._run
             if namespace:
                 parent = self._parent(namespace[-1])
+                self._nested.add(_task_id(namespace[-1]))
             await self._add_task(parent, payload)
         elif mode == "messages":
             await self._add_message(*payload)
@@ -224,8 +229,7 @@ class RunEvents:
         """Return the callbacks of the task at the end of *namespace*, or those of the
         run if the task is not shown.
         """
-        task_id = namespace.rpartition("|")[2].partition(":")[2]
-        return self._tasks.get(task_id, self._run)
+        return self._tasks.get(_task_id(namespace), self._run)
 
     async def _add_task(
         self,
@@ -340,6 +344,11 @@ class ModelEvents:
         """Call the callbacks for the end of the answer."""
         generation = ChatGenerationChunk(message=self._answer)
         await self._run.on_llm_end(LLMResult(generations=[[generation]]))
+
+
+def _task_id(namespace: str) -> str:
+    """Return the id of the task at the end of *namespace*."""
+    return namespace.rpartition("|")[2].partition(":")[2]
 
 
 async def _tap(run: Any, output: Any) -> None:

@@ -116,6 +116,26 @@ def test_a_node_that_stops_has_not_ended(make: Make, ours: ChatSide) -> None:
     assert ["node 0", "LangGraph"] == ends
 
 
+def test_a_node_that_ended_before_a_resume_has_no_error(ours: ChatSide) -> None:
+    """Its stored result is used. A node beside it had asked."""
+    builder = ours.graph.StateGraph(ours.messages_state)
+    builder.add_node("write", write).add_edge("__start__", "write")
+    builder.add_node("ask", partial(ask, types=ours.types)).add_edge("__start__", "ask")
+    app = builder.compile(checkpointer=ours.saver(), **ours.options)
+    events_of(app, config={"configurable": {"thread_id": "1"}})
+    stops = Stops()
+    config = {"configurable": {"thread_id": "1"}, "callbacks": [stops]}
+    answer = ours.types.Command(resume="this")
+
+    async def resume() -> None:
+        async for _ in app.astream_events(answer, config, version="v2"):
+            pass
+
+    asyncio.run(resume())
+
+    assert [] == stops.errors
+
+
 def test_events_are_chosen_by_name_and_kind(ours: ChatSide) -> None:
     """By LangChain's options; items of the stream are those of the stream's mode."""
     options = {"include_names": ["LangGraph"], "stream_mode": "values"}

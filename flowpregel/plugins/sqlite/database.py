@@ -482,6 +482,8 @@ class SQLiteDatabase:
         self._check_usable()
         idle = self._handles.idle
         with self._lock:
+            # Another OS thread may have closed the store in the meantime.
+            self._check_usable()
             connection = idle.pop() if idle else None
         connection = connection or self._new_connection()
         try:

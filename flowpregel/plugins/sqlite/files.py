@@ -98,18 +98,19 @@ def refuse_others_files(path: str) -> None:
 
 
 def refuse_unread_log(path: str) -> None:
-    """Raise an error if the database at *path* has a log with commits.
+    """Raise an error if the database at *path* has a log that is not empty.
 
     SQLite ignores the log of a database that is opened as immutable. The newest commits
     would be missing without an error.
 
     Raises:
-        StoreReadOnlyError: The log has commits, which a crashed process left in it.
+        StoreReadOnlyError: There is such a log. A process that crashed has left it, or
+            one that is running uses it.
     """
     log = path + WAL_SUFFIX
     if os.path.exists(log) and os.path.getsize(log):
         raise StoreReadOnlyError(
-            f"the newest commits are in {log}, which SQLite cannot read in a folder "
+            f"the newest commits may be in {log}, which SQLite cannot read in a folder "
             "that this user cannot write to: copy both files to a folder of your own"
         )
 

@@ -230,7 +230,9 @@ class Environment:
             if os.path.getsize(self._data) < size:
                 os.truncate(self._data, size)
         if size > self._check_readers_at:
-            self._remove_killed_readers(environment, size)
+            # The commit has succeeded, so an error must not make the caller repeat it.
+            with suppress(lmdb.Error):
+                self._remove_killed_readers(environment, size)
 
     def _remove_killed_readers(self, environment: Any, size: int) -> None:
         """Remove the processes that were killed from LMDB's table of readers.
@@ -241,10 +243,8 @@ class Environment:
             environment: LMDB's environment.
             size: The size of the file, in bytes.
         """
-        # The commit has succeeded, so an error must not make the caller repeat it.
-        with suppress(lmdb.Error):
-            environment.reader_check()
         self._check_readers_at = size + max(size // 4, _LEAST_GROWTH)
+        environment.reader_check()
 
     def _lost_file(self) -> StoreError:
         """Return the error for an open file that was deleted or replaced by another

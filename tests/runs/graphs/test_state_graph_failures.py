@@ -335,27 +335,34 @@ class Connected(TypedDict, total=False):
     items: Annotated[list[Any], operator.add]
 
 
-def test_a_nested_graph_that_is_tried_again_has_its_untracked_values(
+def test_a_nested_graph_that_is_tried_again_has_no_untracked_values(
     drive: Drive, saver: BaseCheckpointSaver
 ) -> None:
-    """It starts again: no checkpoint holds what its second attempt needs to resume."""
+    """It resumes where it was, from a checkpoint, which does not hold them."""
+
+    def prepare(state: Connected) -> Connected:
+        seen.append("prepare")
+        return {"items": ["prepared"]}
 
     def query(state: Connected) -> Connected:
         seen.append(state.get("connection"))
-        if len(seen) == 1:
+        if seen[-1] is not None:
             raise ConnectionError
         return {"items": ["ok"]}
 
     seen: list[Any] = []
-    inner = StateGraph(Connected).add_node(query).add_edge(START, "query")
+    inner = StateGraph(Connected).add_sequence([prepare, query])
+    inner.set_entry_point("prepare")
     builder = StateGraph(Connected)
     graph = inner.compile(executor="inline")
     builder.add_node("inner", graph, retry_policy=AT_ONCE).add_edge(START, "inner")
     app = builder.compile(saver, executor="inline")
-    state = {"connection": "open", "items": []}
+    state = {"connection": "open", "items": ["given"]}
 
-    assert ["ok"] == drive.invoke(app, state, thread_id="1")["items"]
-    assert ["open", "open"] == seen
+    items = drive.invoke(app, state, thread_id="1")["items"]
+
+    assert ["given", "given", "prepared", "ok"] == items
+    assert ["prepare", "open", None] == seen
 
 
 class Fleeting(TypedDict, total=False):

@@ -36,7 +36,7 @@ from flowpregel._core.records import (
 )
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ParentCommand, TaskCancelled
-from flowpregel.policies import CachePolicy
+from flowpregel.policies import CachePolicy, RetryPolicy
 from tests.crash_driver import CrashDriver
 from tests.unit.core.programs import call_of, fed, node, program, submitted
 
@@ -105,6 +105,34 @@ def test_the_error_of_a_body_that_waits_for_its_calls_is_raised() -> None:
     assert [Cancel(run.call.id, kill=True)] == [
         effect for effect in effects if isinstance(effect, Cancel)
     ]
+
+
+def test_the_error_of_the_first_of_two_bodies_that_wait_is_raised() -> None:
+    """The call of the second body waits to be tried again, so it is withdrawn, which
+    ends the second body, too.
+    """
+    policy = RetryPolicy(initial_interval=30, max_attempts=3)
+    driver = CrashDriver(program(node("a"), node("b")), None, LIMIT)
+    steps, (_, first, second) = fed(driver, 2)
+
+    def send(*events: Any) -> Effect:
+        effect: Effect = steps.send(Wakeup([*events], 2, SECOND))
+        submit = effect
+        while not isinstance(effect, Wait):
+            effect = steps.send(driver.perform(effect))
+        return submit
+
+    send(call_of(first))
+    target = node("flaky", retry=(policy,))
+    submit: Any = send(replace(call_of(second), node=target))
+    (call,) = submit.tasks
+    send(Ended(call.id, 1, Raised(ConnectionError())))
+    send(Ended(first.id, 1, Raised(ValueError("first"))))
+    send(Ended(second.id, 1, Raised(ValueError("second"))))
+
+    _, error = performed(driver, steps, steps.send(Wakeup([], 2, 3 * SECOND)))
+
+    assert "first" == str(error)
 
 
 def test_the_error_of_a_body_that_waits_for_its_calls_is_stored() -> None:
