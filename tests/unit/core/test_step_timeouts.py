@@ -222,12 +222,13 @@ def after_lookup(driver: CrashDriver) -> tuple[Any, list[Task]]:
     return steps, tasks
 
 
-@pytest.mark.parametrize("saver", [None, InMemorySaver()])
+@pytest.mark.parametrize("make_saver", [None, InMemorySaver])
 @pytest.mark.parametrize("durability", [Durability.SYNC, Durability.EXIT])
 def test_a_shared_result_that_comes_with_the_step_timeout_is_cached(
-    saver: InMemorySaver | None, durability: Durability
+    make_saver: type[InMemorySaver] | None, durability: Durability
 ) -> None:
     """Other runs need not compute it again."""
+    saver = None if make_saver is None else make_saver()
     options = replace(LIMIT, durability=durability)
     driver = CrashDriver(shared_programs(), saver, options)
     steps, (fast, _) = after_lookup(driver)

@@ -32,7 +32,10 @@ def test_jobs_fail_by_name_if_no_os_thread_can_be_started_for_their_loop() -> No
     later = job_of(doubled, 3)
 
     sys.setprofile(refuse_threads)
-    executor.start(refused, events)
+    try:
+        executor.start(refused, events)
+    finally:
+        sys.setprofile(None)
 
     for outcome in events.outcomes(*refused):
         assert isinstance(outcome, Raised)

@@ -162,7 +162,10 @@ def test_no_program_of_another_thread_inherits_a_segment_that_arrives() -> None:
                         inheritable[fd] = os.get_inheritable(fd)
 
     sys.setprofile(look)
-    _, received = FdSocket(far).receive()
+    try:
+        _, received = FdSocket(far).receive()
+    finally:
+        sys.setprofile(None)
 
     assert {sent: False, received: False} == inheritable
     for end in (near, far):
