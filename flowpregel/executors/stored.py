@@ -209,8 +209,9 @@ def _with_stored_result_async(
 def delete_stored(thread_id: str | None, *, folder: Folder) -> None:
     """Delete all values that the runs of a thread have written to *folder*.
 
-    Call it when no run of the thread will need them again. A cached result that is a
-    handle of a deleted value, or a list, tuple, dict or set with one, is computed again.
+    Call it when no run of the thread will need them again. If a cached result is a
+    handle of a deleted value, or a list, tuple, dict or set with one, the call runs
+    again.
 
     Args:
         thread_id: The id of the runs, or None for values that were written outside of

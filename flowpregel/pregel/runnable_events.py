@@ -268,15 +268,19 @@ class RunEvents:
         if run is None:
             return
         error = task["error"]
-        if task["interrupts"]:
-            questions = tuple(Interrupt(**question) for question in task["interrupts"])
-            error = GraphInterrupt(questions)
+        questions: list[Interrupt] = []
+        for fields in task["interrupts"]:
+            question = Interrupt(**fields)
+            questions.append(question)
+        if questions:
+            error = GraphInterrupt(tuple(questions))
         if error is not None:
             await run.on_chain_error(error)
             return
+        result = task["result"]
         await self._end_models(run)
-        await _tap(run, task["result"])
-        await run.on_chain_end(task["result"])
+        await _tap(run, result)
+        await run.on_chain_end(result)
 
     async def _add_message(
         self,
@@ -348,7 +352,9 @@ class ModelEvents:
 
 def _task_id(namespace: str) -> str:
     """Return the id of the task at the end of *namespace*."""
-    return namespace.rpartition("|")[2].partition(":")[2]
+    *_, last = namespace.split("|")
+    _, _, task_id = last.partition(":")
+    return task_id
 
 
 async def _tap(run: Any, output: Any) -> None:
