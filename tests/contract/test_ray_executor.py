@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from flowpregel import Stored, stored
+from flowpregel.errors import ExecutorUnavailableError
+from flowpregel.executors.cluster import ClusterExecutor
 from flowpregel.func import entrypoint, task
 from tests.busy_flow import keep_busy
 from tests.contract.executor_contract import ExecutorContract
@@ -212,6 +214,19 @@ def test_an_import_that_fails_on_a_machine_is_named_without_rays_report(
     )
     other = ValueError("No module named 'x'")
     assert other is import_error_in(other)
+
+
+def test_a_call_to_a_machine_that_ray_does_not_list_names_the_machine(
+    cluster: Any,
+) -> None:
+    """The pool may still have tasks for it, until it compares its list with Ray's."""
+    from flowpregel.plugins.cluster.ray import RayPool
+
+    pool = RayPool(60.0, None, "pool")
+    error = pytest.raises(ExecutorUnavailableError, match="machine 'gone'")
+
+    with ClusterExecutor(pool), error:
+        pool.call("gone", "beat")
 
 
 @task

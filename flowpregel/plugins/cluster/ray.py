@@ -340,7 +340,12 @@ class RayPool(RemotePool):
         return answer
 
     def _start_actor(self, address: str) -> Any:
-        resources = self._resources[address]
+        resources = self._resources.get(address)
+        if resources is None:
+            # `machines` runs on another OS thread. So the pool may still have a machine
+            # that was removed from this list, or have a slot on one that is not in it
+            # yet.
+            raise ExecutorUnavailableError(f"Ray does not list the machine {address!r}")
         gpus = int(resources.get("GPU", 0))
         limits = {"memory": resources["memory"]}
         if gpus:

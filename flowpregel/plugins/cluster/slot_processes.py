@@ -24,7 +24,7 @@ MOST_KEPT: Final = 4
 """
 MOST_TOUCHED: Final = 100
 """The maximum number of processes that are kept on all machines together. Each touch is
-a task for Ray's schedulers.
+a task for Ray's schedulers, and counts until it has ended.
 """
 
 
@@ -54,6 +54,15 @@ class _Machine:
         # and they need no task that touches them.
         idle = len(processes.difference(self.running.values()))
         return max(0, min(idle, MOST_KEPT - len(self.running)))
+
+    def pending_count(self) -> int:
+        """Return the number of touches that have not ended."""
+        return sum(not touch.done() for touch in self.touches)
+
+    def forget_idle(self) -> None:
+        """Forget all processes except those in which slots run now."""
+        self.touches = ()
+        self.used = set(self.running.values())
 
 
 class SlotProcesses:
@@ -114,6 +123,10 @@ class SlotProcesses:
         """Note that *slot* waits for a CPU."""
         self._waiting.add(slot)
         if not self._has_timer:
+            # Without a timer there were no touches. So by now, Ray may have ended all
+            # processes that were idle.
+            for machine in self._machines.values():
+                machine.forget_idle()
             self._set_timer()
 
     def begin(self, slot: int, address: str, process: int) -> None:
@@ -149,14 +162,15 @@ class SlotProcesses:
         self._has_timer = False
         if not self._waiting:
             return
-        remaining = MOST_TOUCHED
-        for address, machine in reversed(list(self._machines.items())):
+        for address in list(self._machines):
             if not self._is_listed(address):
                 del self._machines[address]
-            elif all(touch.done() for touch in machine.touches):
+        pending = sum(machine.pending_count() for machine in self._machines.values())
+        remaining = max(0, MOST_TOUCHED - pending)
+        for address, machine in reversed(list(self._machines.items())):
+            if not machine.pending_count():
+                # If none remain, this only forgets the idle processes of the machine.
                 remaining -= self._touch_on(address, remaining)
-            else:
-                remaining -= len(machine.touches)
         self._set_timer()
 
     def _touch_on(self, address: str, most: int) -> int:
@@ -172,9 +186,10 @@ class SlotProcesses:
         machine = self._machines[address]
         try:
             number = min(most, machine.idle_count())
-            machine.touches = self._touch(address, number) if number else ()
+            machine.forget_idle()
+            if number:
+                machine.touches = self._touch(address, number)
         except Exception:  # noqa: BLE001 - any error: the machine or Ray is not there
             del self._machines[address]
             return 0
-        machine.used = set(machine.running.values())
         return number

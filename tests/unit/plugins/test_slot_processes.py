@@ -17,6 +17,7 @@ class Engine:
     def __init__(self) -> None:
         self.actions: list[Callable[[], object]] = []
         self.touches: list[tuple[str, Future[Any]]] = []
+        self.numbers: list[int] = []
         self.lost: set[str] = set()
 
     def call_at(self, due: float, action: Callable[[], object]) -> None:
@@ -25,6 +26,7 @@ class Engine:
 
     def touch(self, address: str, number: int) -> list[Future[Any]]:
         """Note touches, and return their futures."""
+        self.numbers.append(number)
         futures: list[Future[Any]] = [Future() for _ in range(number)]
         self.touches += [(address, future) for future in futures]
         return futures
@@ -200,6 +202,84 @@ def test_the_processes_that_were_used_last_are_kept_on_a_large_cluster(
 
     assert MOST_TOUCHED == len(touched)
     assert {*addresses[:10], "first", addresses[-1]} <= set(touched)
+
+
+def run_slots(processes: SlotProcesses, *addresses: str) -> None:
+    """Run a slot on each machine, one after the other, in the process with the id
+    100.
+    """
+    for address in addresses:
+        begin_slots(processes, address, 100)
+
+
+def test_touches_that_have_not_been_answered_count_towards_the_maximum(
+    processes: SlotProcesses, engine: Engine
+) -> None:
+    """Although slots have begun on other machines since. Ray's schedulers still have
+    these tasks.
+    """
+    run_slots(processes, *(f"old {number}" for number in range(MOST_TOUCHED)))
+    assert MOST_TOUCHED == len(engine.expire())
+    run_slots(processes, *(f"new {number}" for number in range(MOST_TOUCHED)))
+
+    assert [] == engine.expire()
+
+    (_, first), *_ = engine.touches
+    first.set_result(100)
+    run_slots(processes, "new 0", "new 1")
+    assert ["new 1"] == engine.expire()
+
+
+def test_the_number_of_touches_is_never_negative(
+    processes: SlotProcesses, engine: Engine
+) -> None:
+    """Ray would get tasks for a part of the functions, counted from their end."""
+    run_slots(processes, *(f"old {number}" for number in range(MOST_TOUCHED)))
+    engine.expire()
+    run_slots(processes, *(f"new {number}" for number in range(MOST_TOUCHED - 2)))
+    engine.expire()
+
+    assert {1} == set(engine.numbers)
+
+
+def test_processes_that_were_idle_while_no_slot_waited_are_forgotten(
+    processes: SlotProcesses, engine: Engine
+) -> None:
+    """Ray has ended them, so a touch would start a process on each machine."""
+    engine.expire()
+    engine.answer(100)
+    processes.end(2)
+    engine.expire()
+
+    processes.request(3)
+
+    assert [] == engine.expire()
+
+
+def test_a_process_whose_slot_ended_while_no_slot_waited_is_forgotten(
+    processes: SlotProcesses, engine: Engine
+) -> None:
+    """Its slot may have ended long ago."""
+    processes.begin(2, "first", 100)
+    engine.expire()
+    processes.end(2)
+
+    processes.request(3)
+
+    assert [] == engine.expire()
+
+
+def test_a_process_that_has_a_slot_at_the_next_request_is_kept(
+    processes: SlotProcesses, engine: Engine
+) -> None:
+    """Its slot ended after the request, so it has just become idle."""
+    processes.begin(2, "first", 100)
+    engine.expire()
+
+    processes.request(3)
+    processes.end(2)
+
+    assert ["first"] == engine.expire()
 
 
 def test_slots_still_wait_if_the_engine_cannot_be_reached(engine: Engine) -> None:
