@@ -14,6 +14,27 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.executors.handles import stored_handles
 
 
+def without_lost_values(results: Mapping[FullKey, Any]) -> dict[FullKey, Any]:
+    """Return cached results without those that must be computed again, because they
+    have the handle of a stored value (see `flowpregel.stored`) whose file is lost.
+    """
+    locations: dict[FullKey, set[str]] = {}
+    for key, result in results.items():
+        if files := {handle.location for handle in stored_handles(result)}:
+            locations[key] = files
+    if not locations:
+        return {**results}
+    # Most runs have no handles, so the module is imported only here.
+    from flowpregel.executors.value_files import lost_files  # noqa: PLC0415
+
+    lost = lost_files(set().union(*locations.values()))
+    return {
+        key: result
+        for key, result in results.items()
+        if lost.isdisjoint(locations.get(key, ()))
+    }
+
+
 class SharedResults:
     """The cache of a run, and the run's claims on results that it computes. If the
     cache lacks a key, one run claims the key and computes the result, and all other
@@ -41,7 +62,7 @@ class SharedResults:
                 "store them: give the entrypoint or the graph a checkpointer, or "
                 'cache="results.lmdb"'
             )
-        values = self._stored_results(keys)
+        values = without_lost_values(self._cache.get(keys))
         missing = [key for key in keys if key not in values]
         unclaimed = [key for key in missing if key not in self._claims]
         try:
@@ -49,7 +70,7 @@ class SharedResults:
             if missing:
                 # The cache is read again, because another run may have shared a result
                 # just before the claim.
-                values |= self._stored_results(missing)
+                values |= without_lost_values(self._cache.get(missing))
         except BaseException:
             self._release(unclaimed)
             raise
@@ -71,28 +92,6 @@ class SharedResults:
     def close(self) -> None:
         """Release the claims of this run on shared results."""
         self._release([*self._claims])
-
-    def _stored_results(self, keys: Sequence[FullKey]) -> dict[FullKey, Any]:
-        """Return the results that the cache has under *keys*.
-
-        A result with a handle of a stored value (see `flowpregel.stored`) is left out
-        if the file of the value is lost, so that the result is computed again.
-        """
-        assert self._cache is not None
-        values = self._cache.get(keys)
-        locations: dict[FullKey, set[str]] = {}
-        for key, value in values.items():
-            if files := {handle.location for handle in stored_handles(value)}:
-                locations[key] = files
-        if locations:
-            # Most runs have no handles, so the module is imported only here.
-            from flowpregel.executors.value_files import lost_files  # noqa: PLC0415
-
-            lost = lost_files(set().union(*locations.values()))
-            for key, files in locations.items():
-                if not lost.isdisjoint(files):
-                    del values[key]
-        return values
 
     def _claim(self, key: FullKey) -> bool:
         assert self._cache is not None

@@ -1,17 +1,16 @@
-"""The search for the files of stored values (see `flowpregel.stored`) to which the
-results of recorded calls refer.
+"""The search for the stored values (see `flowpregel.stored`) to which the results of
+recorded calls and the writes of recorded nodes refer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cache
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from flowpregel._inspection.inert import stored_locations
 from flowpregel._urls import without_credentials
 from flowpregel.checkpoint.work import Work
-from flowpregel.executors import value_files
 from flowpregel.executors.base import HOST
 
 HANDLE_MARKS: Final = (b"Stored", b"\x28\xb5\x2f\xfd")
@@ -21,28 +20,25 @@ name of the class of handles, or the beginning of a compressed value (a zstd fra
 
 
 class StoredValue(NamedTuple):
-    """A stored value to which the result of a call refers."""
+    """A stored value to which the result of a call, or a write of a node, refers."""
 
-    call: Work
-    """The call."""
+    task: Work
+    """The call or the node, without results and writes."""
     location: str
     """The path or the URL of the value's file."""
-    exists: bool
-    """True if the file exists."""
-    missing_folder: str | None = None
-    """The folder that was passed to `stored`, if this machine has no such folder. The
-    file may exist on other machines then.
-    """
-
-    @property
-    def is_gone(self) -> bool:
-        """True if the file no longer exists, although its folder does."""
-        return not self.exists and self.missing_folder is None
 
     @property
     def address(self) -> str:
         """The path or the URL of the file, without a password."""
         return without_credentials(self.location)
+
+    @property
+    def folder(self) -> str:
+        """The path or the URL, without a password, of the folder that was passed to
+        `stored`.
+        """
+        # The folder for all threads has a folder for each thread, which has the files.
+        return self.address.rsplit("/", 2)[0]
 
 
 def missing_folder_text(folder: str) -> str:
@@ -56,26 +52,24 @@ def missing_folder_text(folder: str) -> str:
     )
 
 
-class StoredValues:
-    """A search for files of stored values. Each file is searched for once, because
-    several results may refer to it, and a request to a bucket takes time.
+def stored_values(tasks: Iterable[Work]) -> Iterator[StoredValue]:
+    """Yield the stored values to which the results of calls, and the writes of nodes,
+    refer.
+
+    The value of a node is left out if a call or an earlier node of the run has the same
+    value, because a node may pass on a handle that it did not make.
+
+    Args:
+        tasks: The calls and the nodes of a run, which `InertCodec` has decoded.
     """
-
-    def __init__(self) -> None:
-        self._exists = cache(value_files.value_exists)
-        self._missing_folder = cache(value_files.missing_folder)
-
-    def of_calls(self, calls: Iterable[Work]) -> Iterator[StoredValue]:
-        """Yield the stored values to which the results of *calls* refer.
-
-        Args:
-            calls: Calls whose results `InertCodec` has decoded.
-
-        Raises:
-            StoreError: A file system cannot be reached.
-        """
-        for call in calls:
-            for location in stored_locations(call.result):
-                exists = self._exists(location)
-                folder = None if exists else self._missing_folder(location)
-                yield StoredValue(call, location, exists, folder)
+    locations_before: set[str] = set()
+    # The sort is stable: the calls come first, and the nodes stay in their order.
+    for task in sorted(tasks, key=lambda task: not task.is_call):
+        locations = dict.fromkeys(stored_locations((task.result, task.writes)))
+        # The values of many runs are listed together. Their results would need much
+        # memory.
+        task_alone = replace(task, result=None, writes=None)
+        for location in locations:
+            if task.is_call or location not in locations_before:
+                yield StoredValue(task_alone, location)
+        locations_before.update(locations)

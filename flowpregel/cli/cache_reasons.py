@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 from flowpregel._core.files import changed_files
 from flowpregel._core.provenance import VERSION
 from flowpregel._core.spelling import Spelled, spelling_of
+from flowpregel._engine.shared_results import without_lost_values
 from flowpregel._inspection.call_previews import preview_of
+from flowpregel._inspection.inert import InertCodec
 from flowpregel._inspection.run_tasks import work_of_last_run
 from flowpregel._pickling.digest import (
     arguments_digest,
@@ -28,6 +30,7 @@ from flowpregel._pickling.digest import (
     has_plain_values,
 )
 from flowpregel.checkpoint.base import FLOW
+from flowpregel.cli import targets
 from flowpregel.cli.reasons import tasks_beside
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.cache_misses import (
@@ -53,9 +56,13 @@ _UNKNOWN_ARGUMENTS: Final = (
     "the result cannot be found in the cache, because the arguments are not recorded "
     "in full"
 )
+_LOST_VALUE: Final = (
+    "the result in the cache refers to a stored value that is gone; a new run computes "
+    "it again"
+)
 
 
-def cache_text(work: Work, flow: Pregel, saver: DurableSaver) -> str:
+def cache_text(work: Work, flow: Pregel, store: str | None) -> str:
     """Return a sentence about the shared result of a call.
 
     The sentence is empty if the task of the call shares no results.
@@ -63,7 +70,7 @@ def cache_text(work: Work, flow: Pregel, saver: DurableSaver) -> str:
     Args:
         work: The call.
         flow: The workflow that the run belongs to.
-        saver: The store of the run.
+        store: The value of ``--store``. No store may be open at this path.
     """
     if work.call_key is None or work.state != "done":
         return ""
@@ -82,12 +89,24 @@ def cache_text(work: Work, flow: Pregel, saver: DurableSaver) -> str:
     except ConfigurationError as error:
         return str(error)
     with ExitStack() as resources:
+        saver = resources.enter_context(_open_store(store, flow))
         on_store = flow.copy({"checkpointer": saver})
         cache = on_store.definition.open_cache(resources)
         if cache is None:
             return ""
         key = _key_in(cache, namespace, arguments)
         return _text_of_key(cache, key, work, saver)
+
+
+def _open_store(store: str | None, flow: Pregel) -> DurableSaver:
+    """Open the store of a run of *flow*, so that the cache of the flow can be opened,
+    too.
+    """
+    if flow.definition.cache is not None:
+        return targets.open_to_read(store)
+    # The cache in the store of the runs opens this store for writing. That is an error
+    # while the same process has the store open read-only.
+    return targets.open_to_write(store, InertCodec())
 
 
 def _key_in(cache: BaseCache, namespace: Namespace, arguments: str) -> FullKey:
@@ -122,11 +141,14 @@ def _text_of_key(
     if file_changes:
         return f"a new run has another key: {'; '.join(file_changes)}"
     namespace, _ = key
-    if not cache.get([key]):
+    results = cache.get([key])
+    if not results:
         change = earlier_change(cache, key, {namespace})
         if change:
             return f"{OTHER_CODE}, and are computed again: {change}"
         return "the cache has no result for these arguments; a new run computes it"
+    if not without_lost_values(results):
+        return _LOST_VALUE
     text = "a new run uses the result in the cache"
     code = work.call_key.code.removeprefix(VERSION)
     is_from_cache = work.ran is not None and not work.ran.attempts

@@ -63,20 +63,21 @@ def check_command(
 ) -> Code:
     """Show what the runs of a store would do with the present code.
 
-    The command also shows which of their output files are gone or were changed, and
-    which stored values of their calls are gone. The body of each unfinished run is
-    replayed with the recorded results; no task runs, and nothing is written. A finished
-    run is shown if other code made its stored result. With MODULE:FLOW only the runs of
-    this flow are checked, and runs that do not record a flow. A run that is running now
-    is left out.
+    The command also shows which output files and stored values of the calls and nodes
+    of the outermost graph are gone, and which output files were changed. The body of
+    each unfinished run is replayed with the recorded results; no task runs, and nothing
+    is written. A finished run is shown if other code made its stored result. With
+    MODULE:FLOW only the runs of this flow are checked, and runs that do not record a
+    flow. A run that is running now is left out.
 
     The files that tasks have written with runtime.output are compared with their
     recorded sizes and times. A file with the recorded size and another time is read.
-    The files of stored values in the results of calls are searched for, but not read.
+    The files of stored values are searched for, but not read.
 
     The exit code is 1 if a run would not resume as before: it would fail, use results
     of other code, or not make recorded calls again. It is 1, too, if an output file is
-    gone or was changed, or if a stored value is gone or this machine lacks its folder.
+    gone or was changed, or if a stored value of an unfinished run is gone, or this
+    machine lacks its folder. A folder or bucket that cannot be reached is only named.
     """
     # The imports are done here, so that ``--help`` stays fast.
     from flowpregel.cli.outputs import add_stored_values, check_outputs  # noqa: PLC0415
@@ -127,6 +128,7 @@ def _checked_row(thread_id: str, run: DryRun) -> dict[str, Any]:
         "outputs": [],
         "stored_values": [],
         "missing_folders": [],
+        "unreachable_folders": [],
     }
     if run.time is not None:
         row["time"] = {**run.time.range._asdict(), "at_once": run.time.at_once}
@@ -154,11 +156,11 @@ def _print_checked(
 
     rows: list[dict[str, Any]] = []
     lines: list[str] = []
-    problems = {run.thread: run for run in outputs if run.has_problems}
+    findings = {run.thread: run for run in outputs if run.has_findings}
     # The files of a finished run are known even if its flow is not found.
-    finished = {thread: DryRun(is_done=True) for thread in problems}
+    finished = {thread: DryRun(is_done=True) for thread in findings}
     for thread_id, run in {**finished, **runs}.items():
-        files = problems.get(thread_id)
+        files = findings.get(thread_id)
         if run.is_done and run.fits and files is None:
             continue
         row = _checked_row(thread_id, run)
@@ -175,7 +177,13 @@ def _print_checked(
     )
     lines.extend(summary_of(outputs))
     console.print_result(rows, *lines)
-    return Code.FAILED if misfits or problems else Code.OK
+    return Code.FAILED if misfits else _code_of_files(outputs)
+
+
+def _code_of_files(outputs: Iterable[RunOutputs]) -> Code:
+    """Return the exit code for the files of runs that fit the code."""
+    has_problems = any(run.has_problems for run in outputs)
+    return Code.FAILED if has_problems else Code.OK
 
 
 @console.thread_command("debug", FLOW_OPTION)
@@ -303,7 +311,7 @@ def why_command(
     loaded_flow = targets.flow_of_thread(thread, flow, store)
     with targets.open_to_read(store) as saver:
         next_run = next_run_text(work, loaded_flow, saver)
-        shared = cache_text(work, loaded_flow, saver)
+    shared = cache_text(work, loaded_flow, store)
     facts = {
         "call": work.name,
         "id": work.id,
@@ -439,8 +447,9 @@ def redo_command(
     The next run makes these calls again, and the calls that depend on them. CALL is the
     id or the text of a call, such as "parse('c.txt')", or the beginning of either. With
     --gone, calls are taken back if an output file, or the file of a stored value in
-    their result, no longer exists. If this machine lacks the whole folder of stored
-    values, no call is taken back, because the folder may not be mounted.
+    their result, no longer exists. Nodes, and calls of nested graphs, are not taken
+    back. If this machine lacks the whole folder of stored values, no call is taken
+    back, because the folder may not be mounted.
     """
     if not calls and not gone:
         raise ConfigurationError("name the calls to take back, or pass --gone")
@@ -460,7 +469,11 @@ def redo_command(
     texts = [str(work.name) for work in works]
     result = {"thread_id": thread, "taken_back": texts}
     if not works:
-        console.print_result(result, "no output file and no stored value is gone")
+        console.print_result(
+            result,
+            "no call of the outermost graph has lost an output file or a stored value",
+            "`flowpregel check` finds those that nodes of this graph have lost",
+        )
         return
     _take_back(store, works)
     lines = [f"taken back: {text}" for text in texts]
@@ -485,18 +498,26 @@ def _calls_without_values(calls: Iterable[Work]) -> Iterator[str]:
     longer exist. If several values of a call are gone, the id is repeated.
 
     Raises:
-        ConfigurationError: This machine lacks a whole folder of stored values.
+        ConfigurationError: This machine lacks a whole folder of stored values, or a
+            package with which to reach it.
+        StoreError: A file system cannot be reached.
     """
     from flowpregel._inspection.stored_values import (  # noqa: PLC0415
-        StoredValues,
         missing_folder_text,
+        stored_values,
     )
+    from flowpregel.executors.value_files import file_states  # noqa: PLC0415
 
-    for value in StoredValues().of_calls(calls):
-        if value.missing_folder is not None:
-            raise ConfigurationError(missing_folder_text(value.missing_folder))
-        if value.is_gone:
-            yield value.call.id
+    values = list(stored_values(calls))
+    states = file_states(value.location for value in values)
+    for state in states.values():
+        if state.error is not None:
+            raise state.error
+        if state.missing_folder is not None:
+            raise ConfigurationError(missing_folder_text(state.missing_folder))
+    for value in values:
+        if states[value.location].is_lost:
+            yield value.task.id
 
 
 def _take_back(store: str | None, calls: Sequence[Work]) -> None:

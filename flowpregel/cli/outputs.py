@@ -25,9 +25,14 @@ if TYPE_CHECKING:
     from flowpregel.checkpoint.call_files import CallFiles
     from flowpregel.checkpoint.durable import DurableSaver
     from flowpregel.checkpoint.work import Work
+    from flowpregel.executors.value_files import FileState
 
 _MAKE_GONE = "make again what is gone"
 """The purpose of `redo ID --gone`."""
+_MAKE_GONE_IF_NEEDED = "if you need it, make again what is gone"
+"""The purpose of `redo ID --gone` for the stored values of a finished run."""
+_RUN_NODE = "run the node again"
+"""The purpose of `fork ID NEW --at CHECKPOINT`."""
 MOST_LISTED = 20
 """The number of output files that are listed for a run. JSON has all of them."""
 
@@ -90,7 +95,7 @@ def _first(lines: Sequence[str]) -> Iterator[str]:
 @dataclass
 class RunOutputs:
     """The output files of a run, compared with the record, and the stored values of the
-    calls of the run.
+    calls and nodes of the run.
     """
 
     thread: str
@@ -107,20 +112,46 @@ class RunOutputs:
     """The stored values whose files are gone."""
     missing_folders: Counter[str] = field(default_factory=Counter)
     """The number of stored values in each folder that this machine lacks."""
+    unreachable_folders: dict[str, list[str]] = field(default_factory=dict)
+    """The errors of the stored values in each folder or bucket that cannot be reached,
+    by folder.
+    """
+    is_done: bool = False
+    """True if the run has finished, and so needs no stored value to resume."""
+
+    @property
+    def has_findings(self) -> bool:
+        """True if there is anything to show about the files of the run."""
+        return bool(
+            self.problems
+            or self.gone_values
+            or self.missing_folders
+            or self.unreachable_folders
+        )
 
     @property
     def has_problems(self) -> bool:
-        """True if a file of the run is gone or was changed, or was not found because
-        this machine lacks its folder.
+        """True if an output file is gone or was changed, or if the run may need a
+        stored value that is gone, or whose folder this machine lacks.
         """
-        return bool(self.problems or self.gone_values or self.missing_folders)
+        # The stored values of a finished run may have been deleted on purpose.
+        has_lost_values = bool(self.gone_values or self.missing_folders)
+        return bool(self.problems) or (has_lost_values and not self.is_done)
 
-    def add_value(self, value: StoredValue) -> None:
-        """Count a stored value of the run, and list it if its file is gone."""
-        if value.exists:
+    def add_value(self, value: StoredValue, state: FileState) -> None:
+        """Count a stored value of the run, and list it if its file is gone.
+
+        Args:
+            value: The stored value.
+            state: The state of the value's file.
+        """
+        if state.exists:
             self.found_values += 1
-        elif value.missing_folder is not None:
-            self.missing_folders[value.missing_folder] += 1
+        elif state.missing_folder is not None:
+            self.missing_folders[state.missing_folder] += 1
+        elif state.error is not None:
+            errors = self.unreachable_folders.setdefault(value.folder, [])
+            errors.append(str(state.error))
         else:
             self.gone_values.append(value)
 
@@ -138,12 +169,16 @@ class RunOutputs:
             outputs.append({**record, **output.to_json()})
         values: list[dict[str, Any]] = []
         for value in self.gone_values:
-            record = {"call": str(value.call.name), "id": value.call.id}
+            record = {"call": str(value.task.name), "id": value.task.id}
             values.append({**record, "location": value.address, "state": "gone"})
+        unreachable: list[dict[str, str]] = []
+        for folder, errors in self.unreachable_folders.items():
+            unreachable.append({"folder": folder, "error": errors[0]})
         return {
             "outputs": outputs,
             "stored_values": values,
             "missing_folders": list(self.missing_folders),
+            "unreachable_folders": unreachable,
         }
 
     def lines(self, store: str) -> Iterator[str]:
@@ -158,7 +193,7 @@ class RunOutputs:
             name = in_one_line(call.name)
             texts.append(f"  {name}: {output}")
         for value in self.gone_values:
-            name = in_one_line(str(value.call.name))
+            name = in_one_line(str(value.task.name))
             texts.append(f"  {name}: stored value {value.address}, gone")
         yield from _first(texts)
         for purpose, words in self._commands().items():
@@ -173,10 +208,8 @@ class RunOutputs:
         commands: dict[str, tuple[str, ...]] = {}
         for call, output in self.problems:
             if not call.is_call:
-                purpose = "run the node again"
-                checkpoint = call.address.checkpoint_id or ""
-                options = ["--at", checkpoint]
-                words = command_words("fork", self.thread, "NEW", options=options)
+                purpose = _RUN_NODE
+                words = self._fork_words(call.address)
             elif output.state == "gone":
                 purpose = _MAKE_GONE
                 words = make_gone
@@ -184,9 +217,30 @@ class RunOutputs:
                 purpose = "overwrite a changed file"
                 words = command_words("redo", self.thread, call.name)
             commands.setdefault(purpose, words)
-        if self.gone_values:
-            commands.setdefault(_MAKE_GONE, make_gone)
+        for purpose, words in self._commands_of_values():
+            # One command makes output files and stored values again.
+            if words not in commands.values():
+                commands.setdefault(purpose, words)
         return commands
+
+    def _commands_of_values(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield the purpose and the words of the command for each lost stored value."""
+        make_gone = command_words("redo", self.thread, options=["--gone"])
+        for value in self.gone_values:
+            if value.task.is_call:
+                purpose = _MAKE_GONE_IF_NEEDED if self.is_done else _MAKE_GONE
+                yield purpose, make_gone
+            else:
+                yield _RUN_NODE, self._fork_words(value.task.address)
+
+    def _fork_words(self, address: Address) -> tuple[str, ...]:
+        """Return the words of the command that runs a node again in a copy of the run.
+
+        Args:
+            address: The checkpoint from which the node started.
+        """
+        options = ["--at", address.checkpoint_id or ""]
+        return command_words("fork", self.thread, "NEW", options=options)
 
 
 def check_outputs(
@@ -218,7 +272,7 @@ def check_outputs(
 
 
 def add_stored_values(saver: DurableSaver, runs: Iterable[RunOutputs]) -> None:
-    """Add the stored values to which the results of calls refer. No value is read.
+    """Add the stored values to which calls and nodes of runs refer. No value is read.
 
     Args:
         saver: The store, opened with an `InertCodec`.
@@ -228,22 +282,29 @@ def add_stored_values(saver: DurableSaver, runs: Iterable[RunOutputs]) -> None:
     from flowpregel._inspection.run_tasks import work_of_last_run  # noqa: PLC0415
     from flowpregel._inspection.stored_values import (  # noqa: PLC0415
         HANDLE_MARKS,
-        StoredValues,
+        stored_values,
     )
+    from flowpregel.executors.value_files import file_states  # noqa: PLC0415
 
-    search = StoredValues()
+    values: list[tuple[RunOutputs, StoredValue]] = []
     for run in runs:
         # Most runs have no handles. To decode their results would take long.
         if saver.writes_contain(run.thread, HANDLE_MARKS):
+            info = saver.thread(run.thread)
+            run.is_done = info is not None and info.status == "done"
             tasks = work_of_last_run(saver, run.thread)
-            calls = [task for task in tasks if task.is_call]
-            for value in search.of_calls(calls):
-                run.add_value(value)
+            values += [(run, value) for value in stored_values(tasks)]
+    # The files of all runs are searched for together, so that several requests to
+    # buckets are made at once.
+    states = file_states(value.location for _, value in values)
+    for run, value in values:
+        run.add_value(value, states[value.location])
 
 
 def summary_of(runs: Sequence[RunOutputs]) -> Iterator[str]:
     """Yield the numbers of output files in one line, if any are recorded, the numbers
-    of stored values in another, and a line for each folder that this machine lacks.
+    of stored values in another, and a line for each folder that this machine lacks or
+    cannot reach.
     """
     yield from _summary_of_outputs(runs)
     existing = sum(run.found_values for run in runs)
@@ -251,6 +312,7 @@ def summary_of(runs: Sequence[RunOutputs]) -> Iterator[str]:
     if existing + gone:
         yield f"stored values: {existing:,} found, {gone:,} gone"
     yield from _lines_of_missing_folders(runs)
+    yield from _lines_of_unreachable_folders(runs)
 
 
 def _lines_of_missing_folders(runs: Iterable[RunOutputs]) -> Iterator[str]:
@@ -265,6 +327,20 @@ def _lines_of_missing_folders(runs: Iterable[RunOutputs]) -> Iterator[str]:
     for folder, count in counts.items():
         text = missing_folder_text(folder)
         yield f"stored values that were not found: {count:,}; {text}"
+
+
+def _lines_of_unreachable_folders(runs: Iterable[RunOutputs]) -> Iterator[str]:
+    """Yield a line for each folder or bucket of stored values that cannot be reached,
+    with the error of the first value in it.
+    """
+    errors: dict[str, list[str]] = {}
+    for run in runs:
+        for folder, errors_in_run in run.unreachable_folders.items():
+            errors.setdefault(folder, []).extend(errors_in_run)
+    for errors_in_folder in errors.values():
+        reason = in_one_line(errors_in_folder[0])
+        count = len(errors_in_folder)
+        yield f"stored values that were not searched for: {count:,}; {reason}"
 
 
 def _summary_of_outputs(runs: Iterable[RunOutputs]) -> Iterator[str]:

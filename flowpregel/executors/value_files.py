@@ -16,7 +16,6 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import compress
 from secrets import token_hex
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
@@ -72,6 +71,26 @@ class WrittenValue(NamedTuple):
     """The absolute path or the URL of the file."""
     digest: str
     nbytes: int
+
+
+class FileState(NamedTuple):
+    """The state of the file of a stored value, as far as this machine can find out."""
+
+    exists: bool = False
+    missing_folder: str | None = None
+    """The folder that was passed to `stored`, if this machine has no such folder. The
+    file may exist on other machines then.
+    """
+    error: FlowPregelError | None = None
+    """The reason for which the file system cannot be reached."""
+
+    @property
+    def is_lost(self) -> bool:
+        """True if the file does not exist, although its file system can be reached and
+        this machine has its folder.
+        """
+        is_unknown = self.missing_folder is not None or self.error is not None
+        return not self.exists and not is_unknown
 
 
 class ValueFiles(Protocol):
@@ -238,8 +257,9 @@ def value_exists(location: str) -> bool:
     Raises:
         StoreError: The file system cannot be reached.
     """
-    files, path = _files_at(location)
+    # The clients of some file systems connect, and may fail, when they are created.
     with _translated(location, "read"):
+        files, path = _files_at(location)
         return files.exists(path)
 
 
@@ -270,29 +290,39 @@ def lost_files(locations: Iterable[str]) -> set[str]:
     A file does not count as lost if its file system cannot be reached, or if this
     machine lacks its whole folder, because other machines may have the file then.
     """
+    states = file_states(locations)
+    return {location for location, state in states.items() if state.is_lost}
+
+
+def file_states(locations: Iterable[str]) -> dict[str, FileState]:
+    """Return the state of the file at each of *locations*. A location that occurs
+    several times is searched for once.
+    """
+    states: dict[str, FileState] = {}
     remote: list[str] = []
-    lost: set[str] = set()
-    for location in locations:
+    for location in dict.fromkeys(locations):
         if scheme_of(location) is not None:
             remote.append(location)
-        elif _is_lost(location):
-            lost.add(location)
+        else:
+            states[location] = _file_state(location)
     if remote:
-        # Only programs that cache handles of values in buckets need this module.
+        # Only programs with handles of values in buckets need this module.
         from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
         # A request to a bucket takes time, so several are made at once.
         with ThreadPoolExecutor(min(_REQUESTS_AT_ONCE, len(remote))) as pool:
-            lost.update(compress(remote, pool.map(_is_lost, remote)))
-    return lost
+            states.update(zip(remote, pool.map(_file_state, remote), strict=True))
+    return states
 
 
-def _is_lost(location: str) -> bool:
-    """Return whether the file at *location* is lost, as `lost_files` defines it."""
+def _file_state(location: str) -> FileState:
+    """Return the state of the file at *location*."""
     try:
-        return not value_exists(location) and missing_folder(location) is None
-    except FlowPregelError:
-        return False
+        if value_exists(location):
+            return FileState(exists=True)
+        return FileState(missing_folder=missing_folder(location))
+    except FlowPregelError as error:
+        return FileState(error=error)
 
 
 def delete_value(location: str) -> None:

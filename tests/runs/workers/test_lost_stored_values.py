@@ -7,9 +7,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+import fsspec
 import pytest
 from click.testing import CliRunner, Result
 
@@ -17,8 +21,10 @@ from flowpregel import Stored, stored
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
+from flowpregel.errors import ConfigurationError
 from flowpregel.executors import delete_stored
 from flowpregel.func import entrypoint, task
+from flowpregel.graph import START, StateGraph
 from flowpregel.plugins.sqlite import SQLiteSaver
 from flowpregel.storage.options import StoreOptions
 
@@ -45,15 +51,19 @@ def zeros_with_text(size: int) -> list[Any]:
     return ["a text that can be compressed " * 50, stored(bytes(size), folder="values")]
 
 
-def run_flow(thread: str = "1") -> int:
-    """Run a workflow that stores two values, and return their sizes' sum."""
+def run_flow(thread: str = "1", *, fails: bool = False) -> None:
+    """Run a workflow that stores two values, and perhaps fails afterwards."""
     with LMDBSaver("runs.lmdb") as saver:
 
         @entrypoint(checkpointer=saver)
         def flow(sizes: list[int]) -> int:
-            return sum(zeros(size).result()[0].nbytes for size in sizes)
+            total = sum(zeros(size).result()[0].nbytes for size in sizes)
+            if fails:
+                raise ValueError("after the calls")
+            return total
 
-        return flow.run([1, 2], id=thread)
+        with suppress(ValueError):
+            flow.run([1, 2], id=thread)
 
 
 def file_of(size: int) -> Path:
@@ -71,7 +81,7 @@ def command(*words: str) -> Result:
 
 def test_check_names_the_calls_whose_stored_values_are_gone(folder: Path) -> None:
     """It names the file, and the command that takes the calls back."""
-    run_flow()
+    run_flow(fails=True)
     file_of(2).unlink()
 
     checked = command("check", "runs.lmdb")
@@ -118,7 +128,7 @@ def test_check_is_satisfied_if_no_stored_value_is_gone() -> None:
 
 def test_check_names_a_missing_folder_of_stored_values_once(folder: Path) -> None:
     """None of its values counts as gone, because it may not be mounted."""
-    run_flow("1")
+    run_flow("1", fails=True)
     run_flow("2")
     shutil.rmtree("values")
 
@@ -133,6 +143,164 @@ def test_check_names_a_missing_folder_of_stored_values_once(folder: Path) -> Non
     for record in records:
         assert [f"{folder}/values"] == record["missing_folders"]
         assert [] == record["stored_values"]
+
+
+def test_values_that_a_finished_run_has_lost_are_listed_without_a_failure(
+    folder: Path,
+) -> None:
+    """They may have been deleted on purpose, as the documentation advises."""
+    run_flow("1")
+    run_flow("2")
+    delete_stored("1", folder="values")
+
+    checked = command("check", "runs.lmdb")
+    records = json.loads(command("check", "runs.lmdb", "--json").stdout)
+    shutil.rmtree("values")
+    without_folder = command("check", "runs.lmdb")
+
+    assert Code.OK == checked.exit_code
+    assert f"  zeros(2): stored value {folder / file_of(2)}, gone\n" in checked.stdout
+    assert "if you need it, make again what is gone: flowpregel redo 1" in (
+        checked.stdout
+    )
+    assert "stored values: 2 found, 2 gone\n" in checked.stdout
+    assert ["1"] == [record["thread_id"] for record in records]
+    assert Code.OK == without_folder.exit_code
+    assert "stored values that were not found: 4; " in without_folder.stdout
+
+
+class Passed(TypedDict, total=False):
+    """The state of a graph of which one node passes the other's handle on."""
+
+    first: Any
+    second: Any
+
+
+def test_check_names_the_nodes_whose_stored_values_are_gone(folder: Path) -> None:
+    """A node that only passes the handle on is not named."""
+    with LMDBSaver("runs.lmdb") as saver:
+        builder = StateGraph(Passed)
+        builder.add_node("make", lambda _: {"first": [stored(b"0", folder="values")]})
+        builder.add_node("copy", lambda state: {"second": state["first"]})
+        builder.add_edge(START, "make")
+        builder.add_edge("make", "copy")
+        graph = builder.compile(checkpointer=saver)
+        graph.invoke({}, {"configurable": {"thread_id": "1"}})
+    (file,) = Path("values", "1").iterdir()
+    delete_stored("1", folder="values")
+
+    checked = command("check", "runs.lmdb")
+    redone = command("redo", "1", "--gone", "--store", "runs.lmdb")
+
+    assert f"  make: stored value {folder / file}, gone\n" in checked.stdout
+    assert "  run the node again: flowpregel fork 1 NEW --at " in checked.stdout
+    assert "redo" not in checked.stdout
+    assert "stored values: 0 found, 1 gone\n" in checked.stdout
+    assert "no call of the outermost graph has lost" in redone.stdout
+    assert "nodes" in redone.stdout
+
+
+# ---------------------------------------------------------------- buckets
+
+SEARCHES_AT_ONCE = 3
+
+
+class WatchedFiles(fsspec.get_filesystem_class("memory")):  # type: ignore[misc]
+    """Files in memory whose search runs a function first."""
+
+    protocol = "watched"
+    before_search: Callable[[], object] = staticmethod(lambda: None)
+
+    def info(self, path: str, **options: Any) -> Any:
+        """Return the facts about a file."""
+        type(self).before_search()
+        return super().info(path, **options)
+
+
+@pytest.fixture
+def bucket() -> Iterator[str]:
+    """The URL of a bucket with the values of a run that has failed."""
+    fsspec.register_implementation("watched", WatchedFiles, clobber=True)
+    with LMDBSaver("runs.lmdb") as saver:
+
+        @entrypoint(checkpointer=saver)
+        def flow(sizes: list[int]) -> None:
+            for size in sizes:
+                zeros_in_bucket(size).result()
+            raise ValueError("after the calls")
+
+        with pytest.raises(ValueError, match="after the calls"):
+            flow.run([*range(SEARCHES_AT_ONCE)], id="1")
+    yield "watched://bucket/values"
+    WatchedFiles.before_search = staticmethod(lambda: None)
+    fsspec.filesystem("memory").store.clear()
+
+
+@task(executor="inline")
+def zeros_in_bucket(size: int) -> Stored[bytes]:
+    return stored(bytes(size), folder="watched://bucket/values")
+
+
+def lose_network() -> None:
+    """Raise the error of a machine without network."""
+    raise OSError("no route to host")
+
+
+def no_package() -> None:
+    """Raise the error of a machine without the extra."""
+    raise ConfigurationError("the URL needs the package fsspec")
+
+
+@pytest.mark.parametrize(
+    ("before_search", "reason"),
+    [(lose_network, "no route to host"), (no_package, "needs the package fsspec")],
+)
+def test_check_names_a_bucket_that_it_cannot_reach(
+    bucket: str, before_search: Callable[[], None], reason: str
+) -> None:
+    """The values in the bucket are not lost, and the report has the rest."""
+    run_flow("2")
+    WatchedFiles.before_search = staticmethod(before_search)
+
+    checked = command("check", "runs.lmdb", "--run", "1")
+    both = command("check", "runs.lmdb")
+    records = json.loads(command("check", "runs.lmdb", "--run", "1", "--json").stdout)
+    refused = command("redo", "1", "--gone", "--store", "runs.lmdb")
+
+    (line,) = [line for line in checked.stdout.splitlines() if reason in line]
+    assert line.startswith("stored values that were not searched for: 3; ")
+    assert "unfinished runs: " in checked.stdout
+    assert "gone" not in checked.stdout
+    assert "stored values: 2 found, 0 gone\n" in both.stdout
+    ((folder, error),) = [
+        (record["folder"], record["error"])
+        for record in records[0]["unreachable_folders"]
+    ]
+    assert bucket == folder
+    assert reason in error
+    assert refused.exit_code in (Code.USAGE, Code.STORE)
+    assert reason in refused.stderr
+
+
+def test_an_unreachable_bucket_is_no_failure_of_check(bucket: str) -> None:
+    WatchedFiles.before_search = staticmethod(lose_network)
+
+    checked = command("check", "runs.lmdb")
+    WatchedFiles.before_search = staticmethod(lambda: None)
+    without_values = command("check", "runs.lmdb")
+
+    assert without_values.exit_code == checked.exit_code
+
+
+def test_several_values_in_a_bucket_are_searched_for_at_once(bucket: str) -> None:
+    """Each search waits until all have begun."""
+    barrier = threading.Barrier(SEARCHES_AT_ONCE)
+    WatchedFiles.before_search = staticmethod(lambda: barrier.wait(timeout=60))
+
+    checked = command("check", "runs.lmdb")
+
+    assert not barrier.broken
+    assert "stored values: 3 found, 0 gone\n" in checked.stdout
 
 
 # ---------------------------------------------------------------- redo

@@ -34,6 +34,7 @@ from flowpregel.executors import delete_stored
 from flowpregel.executors.base import HOST
 from flowpregel.executors.handles import stored_handles
 from flowpregel.executors.value_files import (
+    file_states,
     lost_files,
     missing_folder,
     sync_folder,
@@ -490,6 +491,31 @@ def test_deleted_files_are_lost(tmp_path: Path, bucket: str) -> None:
     assert {locations[1], *remote} == lost
     assert missing_folder(kept) is None
     assert str(tmp_path / "b") == missing_folder(locations[2])
+
+
+class NotConnected(fsspec.get_filesystem_class("memory")):  # type: ignore[misc]
+    """A file system whose creation connects to a server."""
+
+    protocol = "notconnected"
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        raise OSError("no such host")
+
+
+def test_a_file_system_that_cannot_connect_has_an_error_as_its_state(
+    tmp_path: Path,
+) -> None:
+    """The states of other files are found out."""
+    fsspec.register_implementation("notconnected", NotConnected, clobber=True)
+    local = stored(1, folder=tmp_path).location
+    remote = "notconnected://bucket/values/1/digest"
+
+    states = file_states([remote, local, remote])
+
+    assert [local, remote] == sorted(states)
+    assert states[local].exists
+    assert "no such host" in str(states[remote].error)
+    assert set() == lost_files([remote, local])
 
 
 def test_handles_are_found_in_containers(tmp_path: Path) -> None:
