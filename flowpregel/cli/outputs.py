@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from flowpregel.checkpoint.call_files import CallFiles
     from flowpregel.checkpoint.durable import DurableSaver
     from flowpregel.checkpoint.work import Work
-    from flowpregel.executors.value_files import FileState
+    from flowpregel.executors.value_files import ValueFileState
 
 _MAKE_GONE = "make again what is gone"
 """The purpose of `redo ID --gone`."""
@@ -138,7 +138,7 @@ class RunOutputs:
         has_lost_values = bool(self.gone_values or self.missing_folders)
         return bool(self.problems) or (has_lost_values and not self.is_done)
 
-    def add_value(self, value: StoredValue, state: FileState) -> None:
+    def add_value(self, value: StoredValue, state: ValueFileState) -> None:
         """Count a stored value of the run, and list it if its file is gone.
 
         Args:

@@ -73,7 +73,7 @@ class WrittenValue(NamedTuple):
     nbytes: int
 
 
-class FileState(NamedTuple):
+class ValueFileState(NamedTuple):
     """The state of the file of a stored value, as far as this machine can find out."""
 
     exists: bool = False
@@ -294,11 +294,11 @@ def lost_files(locations: Iterable[str]) -> set[str]:
     return {location for location, state in states.items() if state.is_lost}
 
 
-def file_states(locations: Iterable[str]) -> dict[str, FileState]:
+def file_states(locations: Iterable[str]) -> dict[str, ValueFileState]:
     """Return the state of the file at each of *locations*. A location that occurs
     several times is searched for once.
     """
-    states: dict[str, FileState] = {}
+    states: dict[str, ValueFileState] = {}
     remote: list[str] = []
     for location in dict.fromkeys(locations):
         if scheme_of(location) is not None:
@@ -315,14 +315,14 @@ def file_states(locations: Iterable[str]) -> dict[str, FileState]:
     return states
 
 
-def _file_state(location: str) -> FileState:
+def _file_state(location: str) -> ValueFileState:
     """Return the state of the file at *location*."""
     try:
         if value_exists(location):
-            return FileState(exists=True)
-        return FileState(missing_folder=missing_folder(location))
+            return ValueFileState(exists=True)
+        return ValueFileState(missing_folder=missing_folder(location))
     except FlowPregelError as error:
-        return FileState(error=error)
+        return ValueFileState(error=error)
 
 
 def delete_value(location: str) -> None:
