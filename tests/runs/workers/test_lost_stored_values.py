@@ -184,7 +184,7 @@ def test_check_names_the_nodes_whose_stored_values_are_gone(folder: Path) -> Non
         builder.add_node("copy", lambda state: {"second": state["first"]})
         builder.add_edge(START, "make")
         builder.add_edge("make", "copy")
-        graph = builder.compile(checkpointer=saver)
+        graph = builder.compile(checkpointer=saver, executor="inline")
         graph.invoke({}, {"configurable": {"thread_id": "1"}})
     (file,) = Path("values", "1").iterdir()
     delete_stored("1", folder="values")
